@@ -2,20 +2,20 @@ package store
 
 import "time"
 
-// Login is that of a browser, or a code that a browser can log in with once. What the browser
-// holds is not kept, but its hash.
+// Login is a browser's login, or a code for logging in once. Only the hash of its secret is
+// stored.
 type Login struct {
 	Hash      string
 	ProjectID string
 	TokenID   string
-	// Code says that it is a code.
+	// Code marks a code.
 	Code      bool
 	CreatedAt time.Time
 	ExpiresAt time.Time
 }
 
-// LoginBounds bound how many logins, and how many codes, are kept.
+// LoginBounds limit how many logins, and how many codes, are stored.
 type LoginBounds struct {
-	// PerToken are for one key, and All for all of them.
+	// PerToken limits those of one key, and All the total.
 	PerToken, All int
 }

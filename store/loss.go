@@ -6,9 +6,9 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// LastSnapshot is the newest of the snapshots from which a running sandbox came about, and of
-// its checkpoints, that is left of it: find returns nil for those that are not. any finds one
-// whether it is left or not.
+// LastSnapshot returns the newest snapshot in the history of the current run, or checkpoint,
+// that still exists. find returns nil for lost ones; any returns a snapshot whether lost or
+// not.
 func (s *Sandbox) LastSnapshot(any, find func(id string) *bothy.Snapshot) *bothy.Snapshot {
 	last := s.lastBefore(any, find)
 	for _, id := range s.Checkpoints {
@@ -25,7 +25,8 @@ func (s *Sandbox) lastBefore(any, find func(id string) *bothy.Snapshot) *bothy.S
 		seen[id] = true
 		n := any(id)
 		if n == nil && s.Resumed != nil {
-			// It is deleted. What is known of those before it is where the run began.
+			// This one is deleted, and with it the link to its parent. Continue at the snapshot
+			// that the run was resumed from.
 			id = s.Resumed.SnapshotID
 			continue
 		}
@@ -40,11 +41,11 @@ func (s *Sandbox) lastBefore(any, find func(id string) *bothy.Snapshot) *bothy.S
 	return nil
 }
 
-// PauseAfterLoss makes a sandbox that ran when its host was lost one that is paused at a
-// snapshot, and that is resumed at once if it is to be.
+// PauseAfterLoss turns a sandbox that was running when its host was lost into one that is
+// paused at a snapshot, and due to be resumed if so configured.
 func (s *Sandbox) PauseAfterLoss(host string, n *bothy.Snapshot, at time.Time) {
 	if !n.Checkpoint && n.ID != s.SnapshotID && n.ID != s.EarlierSnapshotID {
-		s.OwnSnapshotID = n.ID // no pause made it
+		s.OwnSnapshotID = n.ID // its owner made it
 	}
 	s.State, s.SnapshotID, s.EarlierSnapshotID, s.HeadSnapshotID = bothy.StatePaused, n.ID, "", n.ID
 	s.EngineState, s.ExpiresAt, s.Moving, s.Checkpoints = nil, nil, "", nil
@@ -54,7 +55,7 @@ func (s *Sandbox) PauseAfterLoss(host string, n *bothy.Snapshot, at time.Time) {
 	}
 }
 
-// StopResuming has a sandbox that waits to be resumed after its host was lost wait no more.
+// StopResuming cancels the resume that is due after a host loss.
 func (s *Sandbox) StopResuming() {
 	if s.ResumeAt() == nil {
 		return
@@ -64,7 +65,7 @@ func (s *Sandbox) StopResuming() {
 	s.HostLoss = &l
 }
 
-// ResumeAt is when a sandbox that lost its host is to be resumed; nil if it is not.
+// ResumeAt is when a sandbox that lost its host is due to be resumed; nil if it is not.
 func (s *Sandbox) ResumeAt() *time.Time {
 	if s.HostLoss == nil {
 		return nil

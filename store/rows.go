@@ -10,7 +10,7 @@ type Table struct {
 	Columns []string
 }
 
-// Tables are all there is to carry.
+// Tables are all tables to transfer.
 var Tables = []Table{
 	{"projects", []string{"id", "plan", "created_at"}},
 	{"tokens", []string{"id", "project", "hash", "created_at", "last_used_at", "record"}},
@@ -22,7 +22,7 @@ var Tables = []Table{
 	{"agents", []string{"id", "project", "created_at", "record"}},
 	{"agent_sessions", []string{"attachment", "session", "record"}},
 	{"events", []string{"id", "project", "time", "record"}},
-	// The id of the last event, which may be forgotten by now, and must not be given again.
+	// The id of the last event. It must not be reused even if the event is deleted.
 	{"events_end", []string{"last_id"}},
 	{"answers", []string{"id", "project", "key", "fingerprint", "created_at", "status", "dropped", "size", "header", "body"}},
 	{"audit", []string{"id", "time", "project", "token_id", "sandbox_id", "action", "status", "record", "hash"}},
@@ -37,17 +37,16 @@ var Tables = []Table{
 	{"budgets", []string{"kind", "id", "project", "amount", "record"}},
 }
 
-// A RowReader is a store whose rows can be carried to another. No server uses it meanwhile.
-// The values of a row are int64, float64, string, []byte and nil; metadata is a JSON object
-// with sorted keys.
+// A RowReader is a store whose rows can be transferred to another, while no server uses it.
+// Values are int64, float64, string, []byte or nil; metadata is a JSON object with sorted keys.
 type RowReader interface {
 	// ReadRows calls each for every row of a table, in any order.
 	ReadRows(ctx context.Context, t Table, each func(row []any) error) error
 }
 
-// Rows is a store that rows can be carried to as well.
+// Rows is a store that rows can also be transferred to.
 type Rows interface {
 	RowReader
-	// WriteRows adds rows to a table, which had none at first.
+	// WriteRows adds rows to a table that was empty before the transfer.
 	WriteRows(ctx context.Context, t Table, rows [][]any) error
 }

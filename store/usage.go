@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// Counts are amounts of each meter. They are whole numbers, so that sums are
-// exact in any order.
+// Counts are amounts of each meter. They are integers, so that sums are exact in any order.
 type Counts [7]int64
 
 // The meters, by their place in Counts.
 const (
-	// VCPU is vCPU-microseconds that a sandbox had, and CPU CPU-microseconds
-	// that it used.
+	// VCPU is the vCPU-microseconds that a sandbox was given, and CPU the CPU-microseconds that
+	// it used.
 	VCPU = iota
 	CPU
 	// Memory is MiB-milliseconds.
@@ -35,7 +34,7 @@ func (c *Counts) Add(o Counts) {
 	}
 }
 
-// UsageKey is what a count belongs to, apart from its time.
+// UsageKey identifies what a count belongs to, apart from its time.
 type UsageKey struct {
 	Project  string
 	Template string
@@ -55,46 +54,42 @@ type UsageRow struct {
 	Counts
 }
 
-// UsageMark says up to when a sandbox has been counted, and what its counters
-// stood at.
+// UsageMark says up to when a sandbox has been metered, and its counters at that time.
 type UsageMark struct {
 	Sandbox string
-	// Started is when the sandbox's present run began, in nanoseconds since
-	// the epoch. A mark of another run says nothing about this one.
+	// Started is when the sandbox's run began, in nanoseconds since the epoch. A mark of
+	// another run does not apply.
 	Started int64
 	Moment
 	// CPU is in microseconds, Egress and Ingress are in bytes.
 	CPU, Egress, Ingress int64
 }
 
-// Moment is a point in time that also outlives changes of the clock, as long as
-// the host is up.
+// Moment is a point in time that is robust against changes of the clock while the host is up.
 type Moment struct {
 	Wall time.Time `json:"wall"`
-	// Boot names the host's present boot, and Uptime counts since it.
+	// Boot identifies the host's boot, and Uptime is the time since it.
 	Boot   string        `json:"boot"`
 	Uptime time.Duration `json:"uptime"`
 }
 
-// UsageBatch is written in one transaction: the counts, and up to when they
-// were made.
+// UsageBatch is written in one transaction: counts, and up to when they were metered.
 type UsageBatch struct {
-	// ID is never that of another batch. One whose ID is that of the last
-	// batch that was written is not written again.
+	// ID is unique to the batch. A batch with the same ID as the last written one is not
+	// written again.
 	ID   string
 	Rows []UsageRow
 	// Marks replace those of the same sandboxes; the marks of Gone are removed.
 	Marks []UsageMark
 	Gone  []string
-	// Storage is up to when snapshots and templates have been counted; nil
-	// leaves it as it is.
+	// Storage is up to when snapshots and templates have been metered; nil leaves it unchanged.
 	Storage *Moment
 }
 
-// UsageProgress is how far the last server came.
+// UsageProgress is how far the previous server metered.
 type UsageProgress struct {
 	Marks []UsageMark
-	// Storage is nil where nothing was ever counted.
+	// Storage is nil if nothing was ever metered.
 	Storage *Moment
 }
 
@@ -106,16 +101,15 @@ type UsageQuery struct {
 	// Hour wins over Day.
 	Day, Hour, Project, Template, Sandbox bool
 	Labels                                []string
-	// In narrows it down to the fields that are set. Labels and Root are
-	// ignored.
+	// In restricts the query to the fields that are set. Labels and Root are ignored.
 	In UsageKey
-	// After is the last group of the page before, and Limit how many groups to
-	// return at most; 0 is all of them.
+	// After is the last group of the previous page, and Limit the maximum number of groups; 0
+	// means all.
 	After *UsageGroup
 	Limit int
 }
 
-// UsageGroup is one group of an answer.
+// UsageGroup is one group of a result.
 type UsageGroup struct {
 	// At is days or hours since the epoch.
 	At                         int64
@@ -125,7 +119,7 @@ type UsageGroup struct {
 	Counts
 }
 
-// CompareUsage is the order of an answer.
+// CompareUsage is the order of a result.
 func CompareUsage(a, b UsageGroup) int {
 	return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.Project, b.Project), strings.Compare(a.Sandbox, b.Sandbox),
 		strings.Compare(a.Template, b.Template), slices.Compare(a.Labels, b.Labels))
@@ -140,39 +134,37 @@ const (
 	BudgetTree    BudgetKind = "tree"
 )
 
-// Budget limits what a project spends in a month, or a sandbox with everything
-// forked from it during its life.
+// Budget limits what a project spends in a month, or what a sandbox and everything forked from
+// it spends in total.
 type Budget struct {
 	Kind BudgetKind
 	// ID is the project, or the sandbox at the root.
 	ID      string
 	Project string
 	Amount  float64
-	// Warned and Exceeded are the periods for which this was said already:
-	// "2026-01" for a month, "life" for a tree.
+	// Warned and Exceeded are the periods for which that was already announced: "2026-01" for a
+	// month, "life" for a tree.
 	Warned   string
 	Exceeded string
 }
 
-// Usage stores usage. As with Store, a method returns when its change would
-// survive a crash of the server, and all methods may be called from many
-// goroutines at once.
+// Usage stores usage. As with Store, a method returns once its change would survive a crash of
+// the server, and all methods are safe for concurrent use.
 type Usage interface {
-	// WriteUsage writes a batch whole or not at all. After an error it is not
-	// known which; to repeat it with the same ID is then safe.
+	// WriteUsage writes a batch atomically. After an error it is unknown whether it was
+	// written; repeating it with the same ID is then safe.
 	WriteUsage(ctx context.Context, b UsageBatch) error
-	// UsageProgress returns how far the last server came.
+	// UsageProgress returns how far the previous server metered.
 	UsageProgress(ctx context.Context) (UsageProgress, error)
-	// PackUsage does one step of packing usage from before an hour into the
-	// format from which queries are answered fastest, and reports whether there
-	// is more to do. No answer depends on it.
+	// PackUsage does one step of packing usage from before an hour into the format that is
+	// fastest to query, and reports whether there is more to do. It does not change any result.
 	PackUsage(ctx context.Context, before int64) (more bool, err error)
 	// QueryUsage returns groups in the order of CompareUsage.
 	QueryUsage(ctx context.Context, q UsageQuery) ([]UsageGroup, error)
-	// TreeUsage returns the usage that has been written for a root.
+	// TreeUsage returns the stored usage of a root.
 	TreeUsage(ctx context.Context, root string) (Counts, error)
 
-	// PutBudget stores a budget, or replaces it; one of nothing is removed.
+	// PutBudget stores or replaces a budget; one with amount 0 is deleted.
 	PutBudget(ctx context.Context, b Budget) error
 	Budgets(ctx context.Context) ([]Budget, error)
 }

@@ -33,7 +33,7 @@ func (p *Projects) CreateProject(ctx context.Context, req bothy.ProjectCreate) (
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, err := p.find(ctx, req.ID); err == nil {
-		return nil, bothy.Errorf(bothy.CodeConflict, "there is a project %q already", req.ID).WithHint("Choose another name.")
+		return nil, bothy.Errorf(bothy.CodeConflict, "the project %q already exists", req.ID).WithHint("Choose another name.")
 	} else if bothy.ErrorCode(err) != bothy.CodeProjectNotFound {
 		return nil, err
 	}

@@ -16,38 +16,38 @@ import (
 )
 
 const (
-	// answerLife is how long a stored answer is good for.
+	// answerLife is how long an answer is stored.
 	answerLife = 24 * time.Hour
 	// forgetEvery is how often old answers are deleted.
 	forgetEvery = time.Minute
 	// rowBytes is roughly the size of a row without its header and body.
 	rowBytes = 300
-	// evictAtOnce is how many answers make room in one change, and forgetAtOnce how many
-	// old ones a call deletes.
+	// evictAtOnce is how many answers one change evicts, and forgetAtOnce how many expired ones
+	// a call deletes.
 	evictAtOnce  = 16
 	forgetAtOnce = 500
 )
 
-// answers tracks how much is kept for idempotency keys. Since one server has the
-// database, it need not query each time; it may be off by concurrent writes.
+// answers tracks how much is stored for idempotency keys, so that it need not be queried each
+// time. Concurrent writes may make it slightly wrong.
 type answers struct {
 	bounds store.AnswerBounds
 
-	mu     sync.Mutex // for what follows
+	mu     sync.Mutex // guards the following
 	used   map[string]*answerUse
 	bytes  int64
-	forgot time.Time // when nothing old was left
-	// late are ends of reservations that the database does not have yet.
+	forgot time.Time // when expired answers were last deleted
+	// late are outcomes of reservations that are not in the database yet.
 	late      map[answerKey]lateEnd
 	lateBytes int64
 
-	evicting sync.Mutex // held by who makes room
+	evicting sync.Mutex // held while evicting
 }
 
 // answerUse is the size of a project's answers.
 type answerUse struct{ bytes, keys int64 }
 
-// count determines what is used.
+// count reads from the database what is used.
 func (a *answers) count(ctx context.Context, pool *pgxpool.Pool) error {
 	used, bytes := map[string]*answerUse{}, int64(0)
 	rows, err := pool.Query(ctx, `SELECT project, sum(size)::bigint, count(*) FROM answers GROUP BY project`)
@@ -71,7 +71,7 @@ func (a *answers) count(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// add notes that a project uses more, or less.
+// add records a change in what a project uses.
 func (a *answers) add(project string, bytes, keys int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint s
 	return found, nil
 }
 
-// voidEpoch is the condition that the server that took a reservation is no more.
+// voidEpoch is the SQL condition that the server that made a reservation is gone.
 func (s *Store) voidEpoch(mine string) string {
 	if s.shared() {
 		return "epoch <> " + mine + " AND NOT EXISTS (SELECT 1 FROM hosts h WHERE h.epoch = answers.epoch AND h.dead_at IS NULL)"
@@ -160,7 +160,7 @@ func (s *Store) voidEpoch(mine string) string {
 	return "epoch < " + mine
 }
 
-// scanAnswer reads an answer, and whether it is the reservation of the call that asks.
+// scanAnswer reads an answer, and whether it is the caller's own reservation.
 func scanAnswer(row pgx.CollectableRow, own *bool) (*store.Answer, error) {
 	var a store.Answer
 	var created int64
@@ -188,7 +188,7 @@ func (a *answers) removed(list []answerSize) {
 	}
 }
 
-// StoreAnswer implements store.Store. While the database is away, the answer is kept in
+// StoreAnswer implements store.Store. While the database is unreachable, the answer is kept in
 // memory.
 func (s *Store) StoreAnswer(ctx context.Context, projectID, key string, x store.Answer) error {
 	return s.later(s.storeAnswer(ctx, projectID, key, x), answerKey{projectID, key}, lateEnd{&x})
@@ -206,7 +206,7 @@ func (s *Store) storeAnswer(ctx context.Context, projectID, key string, x store.
 	if err := s.makeRoom(ctx, projectID, more, 0); err != nil {
 		return err
 	}
-	// To store the same answer twice is fine: only its reservation is looked for by the epoch.
+	// Storing the same answer twice is harmless.
 	n, err := s.change(ctx, "store answer", light, do(`UPDATE answers SET status = $1, dropped = $2, size = $3, header = $4, body = $5
 		WHERE project = $6 AND key = $7 AND epoch = $8 AND (status = 0 OR status = $1 AND size = $3)`,
 		x.Status, x.Dropped, rowBytes+more, string(header), x.Body, projectID, key, s.lease.epoch))
@@ -220,7 +220,8 @@ func (s *Store) storeAnswer(ctx context.Context, projectID, key string, x store.
 	return nil
 }
 
-// ForgetAnswer implements store.Store. While the database is away, that is kept in memory.
+// ForgetAnswer implements store.Store. While the database is unreachable, that is kept in
+// memory.
 func (s *Store) ForgetAnswer(ctx context.Context, projectID, key string) error {
 	_, err := s.deleteAnswers(ctx, `project = $1 AND key = $2`, projectID, key)
 	return s.later(err, answerKey{projectID, key}, lateEnd{})
@@ -243,8 +244,8 @@ func (s *Store) deleteAnswers(ctx context.Context, which string, args ...any) (i
 	return len(removed), nil
 }
 
-// forgetAnswers deletes some expired answers, once in a while. If there are many, the
-// next calls continue, so that none takes long.
+// forgetAnswers deletes some expired answers from time to time. If there are many, the next
+// calls continue, so that none takes long.
 func (s *Store) forgetAnswers(ctx context.Context, now time.Time) error {
 	a := &s.answers
 	a.mu.Lock()
@@ -258,9 +259,9 @@ func (s *Store) forgetAnswers(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	if s.shared() {
-		// The others keep answers as well.
+		// Other hosts store answers as well.
 		if err := a.count(ctx, s.pool); err != nil {
-			s.log.Warn("the answers in the database cannot be counted", "error", reason(err))
+			s.log.Warn("cannot count the answers in the database", "error", reason(err))
 		}
 	}
 	n, err := s.deleteAnswers(ctx, `id IN (SELECT id FROM answers WHERE created_at < $1 ORDER BY created_at LIMIT $2)`, nanos(now.Add(-answerLife)), forgetAtOnce)
@@ -272,8 +273,9 @@ func (s *Store) forgetAnswers(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// over reports whether a project has too much when it has more, and whether that is too many
-// keys; and of all of them together which one gives way, if there is too much.
+// over reports whether a project would exceed its limits with more bytes and keys, and whether
+// it has too many keys. largest is the project to evict from if the total limit is exceeded,
+// else "".
 func (a *answers) over(project string, bytes, keys int64) (tooMuch, tooMany bool, largest string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -294,9 +296,9 @@ func (a *answers) over(project string, bytes, keys int64) (tooMuch, tooMany bool
 	return tooMuch, tooMany, largest
 }
 
-// makeRoom brings a project, and all of them together, within their bounds as they will be
-// with more. First the bodies of the oldest answers go: their keys still keep a request from
-// being done twice. Then the oldest keys go. What is being worked on stays.
+// makeRoom evicts until a project, and all projects together, will be within their limits. It
+// drops the bodies of the oldest answers first: their keys still prevent a request from being
+// repeated. Then it drops the oldest keys. Requests in progress stay.
 func (s *Store) makeRoom(ctx context.Context, project string, bytes, keys int64) error {
 	if tooMuch, _, largest := s.answers.over(project, bytes, keys); !tooMuch && largest == "" {
 		return nil
@@ -316,8 +318,7 @@ func (s *Store) makeRoom(ctx context.Context, project string, bytes, keys int64)
 	}
 }
 
-// evict takes the oldest answers of a project away, or only their bodies as long as there
-// are any.
+// evict drops the oldest answers of a project, or only their bodies as long as there are any.
 func (s *Store) evict(ctx context.Context, project string, entirely bool) (int, error) {
 	if !entirely {
 		if n, err := s.dropBodies(ctx, project); n > 0 || err != nil {
@@ -327,7 +328,7 @@ func (s *Store) evict(ctx context.Context, project string, entirely bool) (int, 
 	return s.deleteAnswers(ctx, `id IN (SELECT id FROM answers WHERE project = $1 AND status <> 0 ORDER BY id LIMIT $2)`, project, evictAtOnce)
 }
 
-// dropBodies takes away the bodies of a project's oldest answers.
+// dropBodies drops the bodies of a project's oldest answers.
 func (s *Store) dropBodies(ctx context.Context, project string) (n int, err error) {
 	var freed int64
 	err = s.changing(ctx, "make room for answers", light, func(ctx context.Context) error {

@@ -8,19 +8,19 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Requests may end while the database is unreachable. Their reservations would stay taken, and a
-// client that repeats the request would be told for a day that it is in progress. So their results
-// are kept here until the database has them.
+// Requests may complete while the database is unreachable. Their reservations would stay, and a
+// client that repeats the request would be told for a day that it is in progress. So their
+// outcomes are kept in memory until the database is back.
 
-// maxLate bounds the ends that are kept, and maxLateBytes their bodies.
+// maxLate limits the number of outcomes in memory, and maxLateBytes their bodies.
 const maxLate, maxLateBytes = 10_000, 64 << 20
 
-// settleTime is how long the ends may be written at a time: the lease must be renewed.
+// settleTime is how long outcomes may be written at a time: the lease must be renewed.
 const settleTime = 2 * time.Second
 
 type answerKey struct{ project, key string }
 
-// lateEnd is the answer, or nil if the key is to be released.
+// lateEnd is an outcome: the answer, or nil if the key is to be released.
 type lateEnd struct{ answer *store.Answer }
 
 func (e lateEnd) bytes() int64 {
@@ -30,8 +30,8 @@ func (e lateEnd) bytes() int64 {
 	return int64(len(e.answer.Body))
 }
 
-// later keeps the end of a reservation if the database could not be reached, and returns what
-// else is wrong.
+// later keeps the outcome of a reservation if the database is unreachable, and returns any
+// other error.
 func (s *Store) later(err error, k answerKey, e lateEnd) error {
 	if bothy.ErrorCode(err) != bothy.CodeStore || s.lease.gone.Load() {
 		return err
@@ -50,7 +50,7 @@ func (s *Store) later(err error, k answerKey, e lateEnd) error {
 	return nil
 }
 
-// settle writes the end of a reservation that was kept, if one was.
+// settle writes a pending outcome, if there is one.
 func (s *Store) settle(ctx context.Context, k answerKey) error {
 	a := &s.answers
 	a.mu.Lock()
@@ -69,7 +69,7 @@ func (s *Store) settle(ctx context.Context, k answerKey) error {
 	return s.StoreAnswer(ctx, k.project, k.key, *e.answer)
 }
 
-// settleAll writes what was kept, until the database is unreachable again, or some time has
+// settleAll writes pending outcomes until the database is unreachable again, or settleTime has
 // passed.
 func (s *Store) settleAll(ctx context.Context) {
 	end := time.Now().Add(settleTime)
@@ -82,7 +82,7 @@ func (s *Store) settleAll(ctx context.Context) {
 	a.mu.Unlock()
 	for _, k := range all {
 		if err := s.settle(ctx, k); err != nil {
-			s.log.Error("the answer to a request with an Idempotency-Key was lost", "error", err)
+			s.log.Error("cannot store the response to a request with an Idempotency-Key", "error", err)
 		}
 		a.mu.Lock()
 		_, again := a.late[k]

@@ -54,8 +54,8 @@ const addAudit = `INSERT INTO audit (id, time, project, token_id, sandbox_id, ac
 		AS l(id, time, project, token_id, sandbox_id, action, status, record, hash)
 	WHERE NOT EXISTS (SELECT 1 FROM audit WHERE audit.id = l.id AND audit.hash = l.hash)`
 
-// appendShared is AppendAudit where other servers append as well. Who does holds the row of
-// the ends until the commit.
+// appendShared is AppendAudit for a shared database. The row of the ends is locked until the
+// commit.
 func (s *Store) appendShared(ctx context.Context, lines []store.AuditLine, args ...any) error {
 	first, last := lines[0], lines[len(lines)-1]
 	return s.transaction(ctx, "append to the audit", whole, func(ctx context.Context, tx pgx.Tx) error {
@@ -64,7 +64,7 @@ func (s *Store) appendShared(ctx context.Context, lines []store.AuditLine, args 
 			return err
 		}
 		if end != first.ID-1 {
-			// An attempt whose outcome was unknown may have been made.
+			// An earlier attempt with an unknown outcome may have succeeded.
 			var made bool
 			if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM audit WHERE id = $1 AND hash = $2)`, last.ID, last.Hash).Scan(&made); err != nil || made {
 				return err
@@ -118,8 +118,8 @@ func (s *Store) AuditLines(ctx context.Context, f bothy.AuditFilter) ([]store.Au
 // DeleteAuditBefore implements store.Store.
 func (s *Store) DeleteAuditBefore(ctx context.Context, t time.Time, most int) (n int, err error) {
 	err = s.transaction(ctx, "forget the old audit", once, func(ctx context.Context, tx pgx.Tx) error {
-		// Only a beginning of the chain may go: the first that is young enough
-		// ends it, whatever the clock did.
+		// Only the beginning of the chain may be deleted: stop at the first line that is
+		// recent, even if the clock has jumped.
 		var first *int64
 		if err := tx.QueryRow(ctx, `SELECT min(id) FROM audit WHERE time >= $1`, nanos(t)).Scan(&first); err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// changeTimeout bounds one attempt at a change, and patience how long attempts are made.
+	// changeTimeout limits one attempt at a change, and patience the time for retries.
 	changeTimeout = 10 * time.Second
 	patience      = 3 * time.Second
 	retryAfter    = 5 * time.Second
@@ -40,20 +40,20 @@ func do(text string, args ...any) statement { return statement{text, args} }
 type kind int
 
 const (
-	// whole changes are durable once they return, and are retried if it is unknown
-	// whether they were made: they are idempotent.
+	// whole changes are durable once they return, and are retried if their outcome is unknown:
+	// they are idempotent.
 	whole kind = iota
-	// once is for those that must not be made twice.
+	// once changes must not be applied twice.
 	once
-	// light changes are whole, and are not waited for until they are on a disk.
+	// light changes are like whole ones but do not wait for the disk.
 	light
 )
 
 func (k kind) repeatable() bool { return k != once }
 
-// change makes all of the statements or none, in one exchange with the database, if this
-// server still holds it. It returns how many rows the last of them changed. A change that
-// has begun is made to its end.
+// change applies all of the statements or none in one round trip, if this server still holds
+// the database. It returns how many rows the last one changed. It is not cancelled with ctx
+// once it has begun.
 func (s *Store) change(ctx context.Context, op string, k kind, list ...statement) (n int, err error) {
 	err = s.changing(ctx, op, k, func(ctx context.Context) error {
 		n, err = s.send(ctx, k, list, nil)
@@ -62,8 +62,8 @@ func (s *Store) change(ctx context.Context, op string, k kind, list ...statement
 	return n, err
 }
 
-// send makes a change in one exchange. The rows of the last statement are read by scan, if
-// there is one.
+// send applies a change in one round trip. scan, if not nil, reads the rows of the last
+// statement.
 func (s *Store) send(ctx context.Context, k kind, list []statement, scan func(pgx.Rows) error) (n int, err error) {
 	b := &pgx.Batch{}
 	s.hold(b, k)
@@ -72,7 +72,7 @@ func (s *Store) send(ctx context.Context, k kind, list []statement, scan func(pg
 	}
 	r := s.pool.SendBatch(ctx, b)
 	defer func() {
-		// What is wrong with the commit itself is known only now.
+		// An error of the commit itself appears only here.
 		if end := r.Close(); err == nil {
 			err = end
 		}
@@ -124,7 +124,7 @@ func (s *Store) transaction(ctx context.Context, op string, k kind, make func(co
 	})
 }
 
-// changing makes a change, and retries it if appropriate.
+// changing applies a change, and retries it if appropriate.
 func (s *Store) changing(ctx context.Context, op string, k kind, make func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("store: %s: %w", op, err)
@@ -140,13 +140,13 @@ func (s *Store) changing(ctx context.Context, op string, k kind, make func(conte
 	})
 }
 
-// attempts makes an attempt, and further ones if appropriate.
+// attempts calls make, again if appropriate.
 func (s *Store) attempts(ctx context.Context, op string, repeatable bool, make func() error) error {
 	deadline := time.Now().Add(patience)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := make()
 		if err != nil && ctx.Err() != nil {
-			return fmt.Errorf("store: %s: %w", op, err) // the caller has gone, or its time is up
+			return fmt.Errorf("store: %s: %w", op, err) // the caller has gone or timed out
 		}
 		if err == nil || !again(err, repeatable) || time.Now().Add(pause).After(deadline) {
 			return s.fault(op, err)
@@ -159,19 +159,19 @@ func (s *Store) attempts(ctx context.Context, op string, repeatable bool, make f
 	}
 }
 
-// again reports whether an attempt that failed may be made once more: nothing came of it, or
-// it is fine if it is made twice, and a new connection may fare better.
+// again reports whether a failed attempt may be repeated: it had no effect, or repeating it is
+// harmless, and a new connection may work.
 func again(err error, repeatable bool) bool {
 	if e := (*pgconn.PgError)(nil); errors.As(err, &e) {
 		switch e.Code {
-		case "40001", "40P01", // it lost to another transaction, and was undone
-			"53300", "57P03": // there are too many connections; it is starting
+		case "40001", "40P01", // serialization failure, deadlock
+			"53300", "57P03": // too many connections, starting up
 			return true
 		}
 		return repeatable && gone(err)
 	}
-	// What the driver calls safe to retry is not: it says so of a connection that is gone
-	// when it asks for the answer.
+	// Do not trust the driver's SafeToRetry: it returns true even if the connection is lost
+	// while waiting for the response.
 	return isConnect(err) || repeatable && gone(err)
 }
 
@@ -194,9 +194,9 @@ func gone(err error) bool {
 		errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err)
 }
 
-// codeHeld is the database's error for a server that no longer holds it, codeOwned for one
-// that changes another host's sandbox, codeMost and codeFast for one that starts more than a
-// project may have or too fast, and codeFull for a full disk.
+// codeHeld is the database's error for a server that no longer holds it, codeOwned for one that
+// changes another host's sandbox, codeMost and codeFast for a start beyond the project's plan,
+// and codeFull for a full disk.
 const codeHeld, codeOwned, codeMost, codeFast, codeFull = "BTHY1", "BTHY2", "BTHY3", "BTHY4", "53100"
 
 // fault is the error for the caller.
@@ -214,24 +214,24 @@ func (s *Store) fault(op string, err error) error {
 		s.loseLease()
 		return s.lease.err()
 	case errors.As(err, &e) && e.Code == codeOwned:
-		return bothy.Errorf(bothy.CodeMisdirected, "another host has this sandbox by now").WithHint("Try again.").Because(wrapped)
+		return bothy.Errorf(bothy.CodeMisdirected, "another host owns this sandbox now").WithHint("Try again.").Because(wrapped)
 	case errors.As(err, &e) && (e.Code == codeMost || e.Code == codeFast):
 		return beyond(e)
 	case errors.As(err, &e) && e.Code == codeFull:
 		return bothy.Errorf(bothy.CodeDiskFull, "the disk of the server's database is full, so nothing can be stored").
-			WithHint("Delete sandboxes and snapshots that are not needed, or have the operator make room for the database.").Because(wrapped)
+			WithHint("Delete unneeded sandboxes and snapshots, or ask the operator for disk space for the database.").Because(wrapped)
 	case errors.Is(err, context.Canceled):
 		return wrapped
 	case gone(err), errors.Is(err, context.DeadlineExceeded):
 		f := bothy.Errorf(bothy.CodeStore, "the server's database cannot be reached").
-			WithHint("Try again in a few seconds. Sandboxes run on meanwhile.").Because(wrapped)
+			WithHint("Try again in a few seconds. Sandboxes keep running meanwhile.").Because(wrapped)
 		f.RetryAfter = retryAfter
 		return f
 	}
 	return wrapped
 }
 
-// beyond reads what host_starts said.
+// beyond parses the error of host_starts.
 func beyond(e *pgconn.PgError) error {
 	n, err := strconv.ParseFloat(e.Message, 64)
 	if err != nil {
@@ -243,9 +243,9 @@ func beyond(e *pgconn.PgError) error {
 	return &store.Beyond{Wait: max(time.Duration(n*float64(time.Second)), time.Millisecond)}
 }
 
-// clean makes arguments such as PostgreSQL takes: its text has no zero characters, and is
-// valid UTF-8. What is kept of a word is in its record, where JSON writes those differently;
-// in columns, which rows are found by, a mark with the byte takes their place.
+// clean replaces what PostgreSQL's text type cannot hold: zero bytes and invalid UTF-8. Records
+// are JSON, which encodes those itself; in the columns used for lookups, a mark with the byte's
+// value replaces them.
 func clean(args []any) []any {
 	for i, a := range args {
 		switch v := a.(type) {

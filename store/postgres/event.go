@@ -12,8 +12,8 @@ import (
 	"github.com/bothy-dev/bothy/store/record"
 )
 
-// Events have ids in the order of their commits, so they are written one commit after
-// another. Those that arrive while one is under way are written together by the next.
+// Event ids must follow the order of commits, so events are committed one batch after another.
+// Those that arrive during a commit form the next batch.
 type eventQueue struct {
 	mu      sync.Mutex
 	busy    bool
@@ -24,12 +24,12 @@ type newEvent struct {
 	project, text string
 	time          int64
 
-	done chan struct{} // closed when what follows is known
+	done chan struct{} // closed when the following is set
 	id   int64
 	err  error
 }
 
-// eventsAtOnce is how many events one commit adds at most.
+// eventsAtOnce is the maximum number of events per commit.
 const eventsAtOnce = 500
 
 const addEvents = `WITH ends AS (UPDATE events_end SET last_id = last_id + $1::bigint RETURNING last_id),
@@ -63,7 +63,7 @@ func (s *Store) AddEvent(ctx context.Context, e *bothy.Event) error {
 	return n.err
 }
 
-// writeEvents writes the events that wait, until none does.
+// writeEvents writes the queued events until there are none.
 func (s *Store) writeEvents() {
 	q := &s.events
 	for {

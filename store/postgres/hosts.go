@@ -16,44 +16,44 @@ import (
 	"github.com/bothy-dev/bothy/store/record"
 )
 
-// Servers that share a database have a row each in hosts, with a lease and an epoch. The row
-// of the lease of a single server is what they take in turn while they bring the tables up to
-// date, and it counts their epochs.
+// Servers that share a database have a row each in the table hosts, with a lease and an epoch.
+// They take turns holding the single row of server_lease while they migrate the tables. That
+// row also counts the epochs.
 
 const (
-	// sharedHome stands in the place of a home in the lease of a database that hosts share.
+	// sharedHome replaces the home in the lease of a shared database.
 	sharedHome = "cluster"
-	// openingTime is for how long a host has the tables for itself while it joins, and
-	// openingPatience how long the others wait for their turn.
+	// openingTime is how long a joining host has the tables for itself, and openingPatience how
+	// long others wait for their turn.
 	openingTime     = time.Minute
 	openingPatience = 90 * time.Second
-	// restartTime is how long a host that was stopped may take to come back before the others
-	// give it up.
+	// restartTime is how long a stopped host may take to come back before the others give it
+	// up.
 	restartTime = 2 * time.Minute
 )
 
-// Member is a server among those that share a database.
+// Member is one of the servers that share a database.
 type Member struct {
-	// Name is the host's, and Address where the others reach it.
+	// Name is the host's name, and Address where the others reach it.
 	Name, Address string
 	Labels        map[string]string
 	Processor     bothy.HostProcessor
 }
 
-// WithMember has the server share the database with others.
+// WithMember makes the server share the database with others.
 func WithMember(m Member) Option {
 	return func(s *Store) { s.member, s.lease.shared = m, true }
 }
 
-// WithLastEpoch tells the epoch that this server had when it opened the database before. One
-// that has not counted so far is refused, as it is older or another.
+// WithLastEpoch sets the epoch that this server had last. A database whose count is lower is
+// refused, since it is an older copy or a different one.
 func WithLastEpoch(n int64) Option { return func(s *Store) { s.lastEpoch = n } }
 
 var _ store.Hosts = (*Store)(nil)
 
 func (s *Store) shared() bool { return s.lease.shared }
 
-// ownEpoch is what a new sandbox has for the epoch of its host.
+// ownEpoch is the host epoch of new sandboxes.
 func (s *Store) ownEpoch() int64 {
 	if s.shared() {
 		return s.lease.epoch
@@ -61,7 +61,7 @@ func (s *Store) ownEpoch() int64 {
 	return 0
 }
 
-// openShared takes the turn to bring the tables up to date, with a new epoch.
+// openShared takes the turn to migrate the tables, with a new epoch.
 func (s *Store) openShared(ctx context.Context) error {
 	l := &s.lease
 	l.lost = make(chan struct{})
@@ -72,7 +72,7 @@ func (s *Store) openShared(ctx context.Context) error {
 	for {
 		busy, err := s.takeTurn(ctx)
 		if err != nil || busy != "" {
-			l.epoch = 0 // it is another's
+			l.epoch = 0 // another host has the turn
 		}
 		if err != nil {
 			return unreachable(err)
@@ -82,7 +82,7 @@ func (s *Store) openShared(ctx context.Context) error {
 		}
 		if time.Now().After(deadline) {
 			return bothy.Errorf(bothy.CodeConflict, "another host has been opening the database for too long: %s", busy).
-				WithHint("See what that server does, and start this one again.")
+				WithHint("Check that server, and start this one again.")
 		}
 		select {
 		case <-ctx.Done():
@@ -92,7 +92,7 @@ func (s *Store) openShared(ctx context.Context) error {
 	}
 }
 
-// takeTurn returns who else has the turn.
+// takeTurn takes the turn, or returns who else has it.
 func (s *Store) takeTurn(ctx context.Context) (busy string, err error) {
 	l := &s.lease
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -107,8 +107,8 @@ func (s *Store) takeTurn(ctx context.Context) (busy string, err error) {
 			return err
 		}
 		if home != "" && home != sharedHome && home != s.home {
-			return bothy.Errorf(bothy.CodeConflict, "the database belongs to a server that is no host of a cluster, with the state %s", home).
-				WithHint("Give that server the `cluster` setting first, so that it becomes the first host, or name another database in `store`.")
+			return bothy.Errorf(bothy.CodeConflict, "the database belongs to a server without the cluster setting, with the state %s", home).
+				WithHint("Add the `cluster` setting to that server first, so that it becomes the first host, or use another database in `store`.")
 		}
 		if held && holder != l.holder {
 			if home != sharedHome {
@@ -118,12 +118,12 @@ func (s *Store) takeTurn(ctx context.Context) (busy string, err error) {
 			return nil
 		}
 		if l.epoch < s.lastEpoch {
-			return bothy.Errorf(bothy.CodeConflict, "the database is older than this host, or another one: it counts %d starts of servers, and this host's last was number %d", l.epoch, s.lastEpoch).
-				WithHint("Restore its newest backup. To go on with it as it is, stop all hosts, and delete the file cluster-epoch in the BOTHY_HOME of each. Sandboxes that the database does not know are kept then, frozen.")
+			return bothy.Errorf(bothy.CodeConflict, "the database is an older copy or a different one: its epoch is %d, but this host has already had epoch %d", l.epoch, s.lastEpoch).
+				WithHint("Restore its newest backup. To continue with it as it is, stop all hosts, and delete the file cluster-epoch in the BOTHY_HOME of each. Sandboxes that the database does not know are then kept, frozen.")
 		}
 		l.epoch++
 		host, _ := os.Hostname()
-		// The home stays until this host has registered: only then is what it had its own.
+		// The home stays until this host has registered: only then does it own what was there.
 		_, err = tx.Exec(ctx, `UPDATE server_lease SET epoch = $1, holder = $2, place = $3, until = clock_timestamp() + make_interval(secs => $4)`,
 			l.epoch, l.holder, fmt.Sprintf("process %d on %s", os.Getpid(), cleanText(host)), openingTime.Seconds())
 		return err
@@ -131,12 +131,12 @@ func (s *Store) takeTurn(ctx context.Context) (busy string, err error) {
 	return busy, err
 }
 
-// endTurn lets the next host open the database, where this one has not come to register.
+// endTurn lets the next host open the database if this one failed before registering.
 func (s *Store) endTurn() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if _, err := s.pool.Exec(ctx, `UPDATE server_lease SET until = clock_timestamp() WHERE epoch = $1`, s.lease.epoch); err != nil {
-		s.log.Warn("the other hosts could not be told that this one is not joining, and wait for it", "error", reason(err))
+		s.log.Warn("cannot release the turn to open the database; other hosts must wait until it expires", "error", reason(err))
 	}
 }
 
@@ -159,7 +159,7 @@ func (s *Store) register(ctx context.Context) error {
 		var home string
 		err := tx.QueryRow(ctx, `SELECT home FROM server_lease WHERE epoch = $1 FOR UPDATE`, l.epoch).Scan(&home)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return bothy.Errorf(bothy.CodeConflict, "another host took its turn before this one had joined").WithHint("Start this server again.")
+			return bothy.Errorf(bothy.CodeConflict, "this host took too long to join, and another host took its turn").WithHint("Start this server again.")
 		}
 		if err != nil {
 			return err
@@ -168,7 +168,7 @@ func (s *Store) register(ctx context.Context) error {
 			return err
 		}
 		b := &pgx.Batch{}
-		// What it had before is its own again, with its new epoch.
+		// What it owned before, it owns again under its new epoch.
 		b.Queue(`UPDATE sandboxes SET host_epoch = $2 WHERE host = $1`, s.member.Name, l.epoch)
 		if home != sharedHome {
 			b.Queue(`UPDATE sandboxes SET host = $1, host_epoch = $2 WHERE host = ''`, s.member.Name, l.epoch)
@@ -186,12 +186,12 @@ func (s *Store) register(ctx context.Context) error {
 	return nil
 }
 
-// replaceHost writes this server's row, in the place of that of the one before it.
+// replaceHost writes this server's row, replacing that of its previous run.
 func (s *Store) replaceHost(ctx context.Context, tx pgx.Tx, labels, processor string) error {
 	var home, holder, place string
 	var lives bool
 	var left float64
-	// The lock waits for what the server before has begun, and nothing of its begins after it.
+	// The lock waits for changes that the previous run has begun, and fences off later ones.
 	err := tx.QueryRow(ctx, `SELECT home, holder, address, dead_at IS NULL AND until > clock_timestamp(), extract(epoch FROM until - clock_timestamp())::float8
 		FROM hosts WHERE id = $1 FOR UPDATE`, s.member.Name).Scan(&home, &holder, &place, &lives, &left)
 	found := err == nil
@@ -202,11 +202,11 @@ func (s *Store) replaceHost(ctx context.Context, tx pgx.Tx, labels, processor st
 		return err
 	}
 	if found && home != s.home {
-		return bothy.Errorf(bothy.CodeConflict, "there is another host with the name %s, at %s", s.member.Name, place).
-			WithHint("Give this one another `cluster.name`.")
+		return bothy.Errorf(bothy.CodeConflict, "another host already has the name %s, at %s", s.member.Name, place).
+			WithHint("Set another `cluster.name` for this host.")
 	}
 	if found && lives && holder != s.lease.holder {
-		return bothy.Errorf(bothy.CodeConflict, "the host %s is running already, at %s", s.member.Name, place).
+		return bothy.Errorf(bothy.CodeConflict, "the host %s is already running, at %s", s.member.Name, place).
 			WithHint("Stop it, or wait %d seconds if it is dead.", int(left)+1)
 	}
 	text := `INSERT INTO hosts (id, epoch, home, holder, address, wish, until, joined, labels, processor, figures)
@@ -219,8 +219,8 @@ func (s *Store) replaceHost(ctx context.Context, tx pgx.Tx, labels, processor st
 	return err
 }
 
-// checkName refuses this server another name than that under which it has sandboxes: it would not
-// know them, and the others would give them up.
+// checkName returns an error if this server has sandboxes under another name: it would not
+// recognise them, and the others would give them up.
 func (s *Store) checkName(ctx context.Context, tx pgx.Tx) error {
 	var name string
 	var sandboxes int
@@ -232,8 +232,8 @@ func (s *Store) checkName(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	return bothy.Errorf(bothy.CodeConflict, "this host is %s in the cluster, with %d sandboxes, and cluster.name says %s", name, sandboxes, s.member.Name).
-		WithHint("Set `cluster.name` to %s again. To rename it, have `bothy host drain %s` move its sandboxes away before.", name, name)
+	return bothy.Errorf(bothy.CodeConflict, "this host is %s in the cluster and owns %d sandboxes, but cluster.name is %s", name, sandboxes, s.member.Name).
+		WithHint("Set `cluster.name` to %s again. To rename the host, first move its sandboxes away with `bothy host drain %s`.", name, name)
 }
 
 func (s *Store) renewShared(ctx context.Context) (held bool, err error) {
@@ -258,13 +258,13 @@ func (s *Store) renewShared(ctx context.Context) (held bool, err error) {
 	return true, nil
 }
 
-// leaveShared gives this host time to be started again, and its duties to others.
+// leaveShared extends the lease for a restart, and releases this host's duties.
 func (s *Store) leaveShared(ctx context.Context) {
 	b := &pgx.Batch{}
 	b.Queue(`UPDATE hosts SET until = clock_timestamp() + make_interval(secs => $2) WHERE epoch = $1 AND dead_at IS NULL`, s.lease.epoch, max(restartTime, s.leaseTime).Seconds())
 	b.Queue(`DELETE FROM host_duties WHERE epoch = $1`, s.lease.epoch)
 	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
-		s.log.Warn("the other hosts could not be told that this one is restarted", "error", reason(err))
+		s.log.Warn("cannot extend the lease for a restart; the other hosts may give this one up", "error", reason(err))
 	}
 }
 
@@ -326,7 +326,7 @@ func (s *Store) listHosts(ctx context.Context, sandboxes, processor string) ([]b
 	})
 }
 
-// leaving is the wish for a host that drains until it is started again.
+// leaving is the wish for a host that drains until it is restarted.
 const leaving = "leaving"
 
 // UpdateHost implements store.Hosts.
@@ -367,7 +367,7 @@ func (s *Store) RemoveHost(ctx context.Context, name string) error {
 				WithHint("Stop its server with `bothy down` there; the others give it up after %d seconds.", int(restartTime.Seconds()))
 		}
 		if sandboxes > 0 {
-			return bothy.Errorf(bothy.CodeConflict, "%d paused sandboxes have their snapshots on the host %s alone", sandboxes, name).
+			return bothy.Errorf(bothy.CodeConflict, "%d paused sandboxes have their snapshots only on the host %s", sandboxes, name).
 				WithHint("Start the host again, or delete these sandboxes.")
 		}
 		_, err = tx.Exec(ctx, `DELETE FROM hosts WHERE id = $1`, name)
@@ -558,7 +558,7 @@ func (s *Store) BuryHosts(ctx context.Context, grace time.Duration, fate store.F
 		buried := false
 		terr := s.transaction(ctx, "give a host up", once, func(ctx context.Context, tx pgx.Tx) error {
 			buried, b.Freed, b.Kept, b.Ended, b.Paused = false, 0, 0, 0, 0
-			// What it has begun to change is finished before, and it changes nothing after it.
+			// The lock waits for changes that the host has begun, and fences off later ones.
 			err := tx.QueryRow(ctx, `SELECT true FROM hosts WHERE id = $3 AND epoch = $4 AND `+overdue+` FOR UPDATE`,
 				s.lease.epoch, grace.Seconds(), b.Host, b.Epoch).Scan(&buried)
 			if errors.Is(err, pgx.ErrNoRows) {
@@ -629,7 +629,7 @@ func (s *Store) bury(ctx context.Context, tx pgx.Tx, b *store.Burial, fate store
 		}
 	}
 	batch := &pgx.Batch{}
-	// It is not known how long they lived on.
+	// It is unknown how long the sandboxes kept running.
 	batch.Queue(`DELETE FROM usage_marks WHERE host = $1`, b.Host)
 	batch.Queue(`UPDATE hosts SET dead_at = clock_timestamp() WHERE id = $1`, b.Host)
 	if len(texts) > 0 {
@@ -638,7 +638,7 @@ func (s *Store) bury(ctx context.Context, tx pgx.Tx, b *store.Burial, fate store
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// passOn stores what became of a sandbox of a dead host.
+// passOn stores the fate of a dead host's sandbox.
 func (s *Store) passOn(ctx context.Context, tx pgx.Tx, sb *store.Sandbox, free bool) error {
 	text, err := record.EncodeSandbox(sb)
 	if err != nil {
@@ -657,7 +657,7 @@ func (s *Store) passOn(ctx context.Context, tx pgx.Tx, sb *store.Sandbox, free b
 	}
 	if sb.State.Ended() {
 		b.Queue(`DELETE FROM links WHERE sandbox_id = $1`, sb.ID)
-		// The files of checkpoints go when no record has named them for a while.
+		// The files of checkpoints are collected later, once no record names them.
 		b.Queue(`DELETE FROM snapshots WHERE sandbox_id = $1 AND id = ANY($2::text[])`, sb.ID, append([]string{}, sb.Checkpoints...))
 	}
 	return tx.SendBatch(ctx, b).Close()

@@ -147,7 +147,7 @@ func TestAHostWithTwoNames(t *testing.T) {
 		return postgres.Open(ctx, url, postgres.WithMember(postgres.Member{Name: "two"}), postgres.WithHome("home of one"), postgres.WithHolder("holder of one"))
 	}
 	s, err := renamed()
-	if e := bothy.AsError(err); err == nil || e.Code != bothy.CodeConflict || !strings.Contains(e.Detail, "this host is one in the cluster, with 1 sandboxes") || e.Hint == "" {
+	if e := bothy.AsError(err); err == nil || e.Code != bothy.CodeConflict || !strings.Contains(e.Detail, "this host is one in the cluster and owns 1 sandboxes") || e.Hint == "" {
 		t.Errorf("a host with another name: %v", err)
 	}
 	if err == nil {

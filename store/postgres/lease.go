@@ -14,16 +14,16 @@ import (
 	"github.com/bothy-dev/bothy/internal/random"
 )
 
-// A lease says which server has the database. It is one row, and its time is that of the
-// database. Each server that takes it counts its epoch up; every change names the epoch of
-// its server, and fails once that is another's (server_holds in the migrations). So the
-// time of a lease only decides when another may take over, and never whether a change is
-// made: a server that could not renew it in time, and that was not replaced, continues.
+// A lease records which server has the database. It is one row, timed by the database's clock.
+// Each server that takes it increments the epoch. Every change passes the epoch of its server,
+// and fails if another server has a newer one (server_holds in the migrations). So the expiry
+// only decides when another server may take over, never whether a change is made: a server that
+// could not renew in time, but was not replaced, continues.
 
 const (
 	leaseTime  = 15 * time.Second
 	renewEvery = 3 * time.Second
-	// openingLock is the key of the lock under which the lease is taken. It ends with the
+	// openingLock is the key of the lock under which the lease is taken. The lock ends with the
 	// transaction.
 	openingLock = 0x626f746879
 )
@@ -40,36 +40,36 @@ const leaseSchema = `CREATE TABLE IF NOT EXISTS server_lease (
 type lease struct {
 	holder string
 	shared bool
-	// epoch is this server's, and 0 before it has the lease.
+	// epoch is this server's epoch; 0 before it has the lease.
 	epoch int64
 	gone  atomic.Bool
-	// older is set where the database was found to be older than this server's lease on it.
+	// older is set if the database was found to be older than this server's lease on it.
 	older atomic.Bool
 	lost  chan struct{}
 	once  sync.Once
 	stop  func()
-	// renewed is when the last renewal that came through was sent.
+	// renewed is when the last successful renewal was sent.
 	renewed atomic.Pointer[time.Time]
 }
 
-// err is what is wrong with the lease, if anything is.
+// err returns why the lease is lost, or nil.
 func (l *lease) err() error {
 	if !l.gone.Load() {
 		return nil
 	}
 	if l.older.Load() {
-		return bothy.Errorf(bothy.CodeStore, "the database is older than this host, which changes nothing any more").
+		return bothy.Errorf(bothy.CodeStore, "the database is older than this host, so this host no longer writes to it").
 			WithHint("It was restored from a backup. See docs/cluster.md.")
 	}
 	if l.shared {
-		return bothy.Errorf(bothy.CodeStore, "the other hosts have given this one up, which changes nothing any more").
-			WithHint("It joins again when it is restarted.")
+		return bothy.Errorf(bothy.CodeStore, "the other hosts have given this one up, so it no longer writes to the database").
+			WithHint("It rejoins when it is restarted.")
 	}
-	return bothy.Errorf(bothy.CodeStore, "another server has taken over the database of this one, which changes nothing any more").
-		WithHint("Ask the other server. Give each server a database of its own.")
+	return bothy.Errorf(bothy.CodeStore, "another server has taken over this server's database, so this one no longer writes to it").
+		WithHint("Use the other server. Give each server its own database.")
 }
 
-// WithLease sets for how long the database is taken at a time, and how often that is renewed.
+// WithLease sets the duration of the lease, and how often it is renewed.
 func WithLease(of, every time.Duration) Option {
 	return func(s *Store) { s.leaseTime, s.renewEvery = of, every }
 }
@@ -86,25 +86,25 @@ func (s *Store) loseLease() {
 	})
 }
 
-// counted reports whether the database has counted this server's epoch, which one that was
-// restored from an older backup has not.
+// counted reports whether the database has counted this server's epoch. A database restored
+// from an older backup has not.
 func (s *Store) counted() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), s.renewEvery+time.Second)
 	defer cancel()
 	var epoch int64
-	// Where that cannot be found out, the cautious answer is the one that ends nothing.
+	// If unknown, return false: then no sandbox is ended.
 	return s.pool.QueryRow(ctx, `SELECT epoch FROM server_lease`).Scan(&epoch) == nil && epoch >= s.lease.epoch
 }
 
 // Older reports, once Lost is closed, that this host was not given up: the database is older
-// than its lease, or nobody knows.
+// than its lease, or its age is unknown.
 func (s *Store) Older() bool { return s.lease.older.Load() }
 
-// lockOpening has servers look at the lease one after the other, and refuses one that cannot
-// use the tables: it must not take them from one that can.
+// lockOpening serialises access to the lease, and refuses a server that is too old for the
+// tables: it must not take the database from one that is not.
 func lockOpening(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
-	// Another server's change that never ends must not be waited for.
+	// Do not wait for another server's change that never ends.
 	b.Queue(`SELECT set_config('lock_timeout', '20000', true)`)
 	b.Queue(`SELECT pg_advisory_xact_lock($1)`, int64(openingLock))
 	b.Queue(leaseSchema)
@@ -115,7 +115,7 @@ func lockOpening(ctx context.Context, tx pgx.Tx) error {
 	return checkForm(ctx, tx)
 }
 
-// takeLease takes the database for this server, or says who has it.
+// takeLease takes the database for this server, or returns who has it.
 func (s *Store) takeLease(ctx context.Context) error {
 	l := &s.lease
 	l.lost = make(chan struct{})
@@ -126,8 +126,8 @@ func (s *Store) takeLease(ctx context.Context) error {
 		if err := lockOpening(ctx, tx); err != nil {
 			return err
 		}
-		// The lock waits for changes that the server before has begun, and no change of its
-		// begins after it.
+		// The lock waits for changes that the previous server has begun, and fences off later
+		// ones.
 		var home, holder, place string
 		var held bool
 		var left float64
@@ -141,8 +141,8 @@ func (s *Store) takeLease(ctx context.Context) error {
 				WithHint("Stop that server, or give this one another database. If it is dead, the database is free in %d seconds.", int(left)+1)
 		}
 		if home != "" && s.home != "" && home != s.home {
-			return bothy.Errorf(bothy.CodeConflict, "the database belongs to another server's state, %s: its snapshots are not here", home).
-				WithHint("Give this server a database of its own, or move the BOTHY_HOME of that server here. If that is lost for good, write %s to the file server-id in this one.", home)
+			return bothy.Errorf(bothy.CodeConflict, "the database belongs to the state of another server, %s, whose snapshots are not here", home).
+				WithHint("Give this server its own database, or move the BOTHY_HOME of that server here. If that is lost for good, write %s to the file server-id in this one.", home)
 		}
 		if s.home != "" {
 			home = s.home
@@ -161,7 +161,7 @@ func (s *Store) takeLease(ctx context.Context) error {
 	return nil
 }
 
-// renewLease renews the lease until stop is called, which waits for its end.
+// renewLease renews the lease until stop is called. stop waits for it to end.
 func (s *Store) renewLease() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -186,9 +186,9 @@ func (s *Store) renewLease() (stop func()) {
 			case err == nil && !held:
 				s.loseLease()
 			case err != nil && !failed:
-				s.log.Warn("the lease on the database cannot be renewed; another server may take it over", "error", reason(err))
+				s.log.Warn("cannot renew the lease on the database; another server may take it over", "error", reason(err))
 			case err == nil && failed:
-				s.log.Info("the database answers again")
+				s.log.Info("the database is reachable again")
 			}
 			if failed = err != nil; !failed {
 				s.settleAll(ctx)
@@ -208,7 +208,7 @@ func (s *Store) renew(ctx context.Context) (held bool, err error) {
 	return tag.RowsAffected() == 1, err
 }
 
-// dropLease lets another server take the database at once.
+// dropLease releases the database, so that another server can take it at once.
 func (s *Store) dropLease() {
 	if s.lease.epoch == 0 {
 		return
@@ -225,6 +225,6 @@ func (s *Store) dropLease() {
 		return
 	}
 	if _, err := s.pool.Exec(ctx, `UPDATE server_lease SET until = clock_timestamp() WHERE epoch = $1`, s.lease.epoch); err != nil {
-		s.log.Warn("the database could not be let go of; it is free in a few seconds", "error", reason(err))
+		s.log.Warn("cannot release the database; it is free once the lease expires", "error", reason(err))
 	}
 }

@@ -229,7 +229,7 @@ func TestADatabaseBelongsToOneHome(t *testing.T) {
 	url := database(t)
 	s := open(t, url, postgres.WithHome("one"))
 	s.Close()
-	refused(t, url, bothy.CodeConflict, "belongs to another server's state, one", postgres.WithHome("two"))
+	refused(t, url, bothy.CodeConflict, "belongs to the state of another server, one", postgres.WithHome("two"))
 	again := open(t, url, postgres.WithHome("one"))
 	again.Close()
 }

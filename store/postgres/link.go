@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy/store/record"
 )
 
-// addLink locks the rows of the token and the sandbox until the link is stored, so
-// that ending either of them sees the link, or the link sees that.
+// addLink locks the rows of the token and the sandbox until the link is stored, so that a
+// concurrent end of either one either sees the link or prevents it.
 const addLink = `WITH token AS MATERIALIZED (SELECT 1 FROM tokens WHERE id = $4 FOR SHARE),
 	sandbox AS MATERIALIZED (SELECT 1 FROM sandboxes WHERE id = $3 AND state NOT IN ('stopped', 'failed') FOR SHARE)
 	INSERT INTO links (id, project, sandbox_id, token_id, created_at, expires_at, record)
@@ -26,8 +26,8 @@ func (s *Store) AddLink(ctx context.Context, l *bothy.Link) error {
 	}
 	n, err := s.change(ctx, "add link", once, do(addLink, l.ID, l.ProjectID, l.SandboxID, l.TokenID, nanos(l.CreatedAt), nanos(l.ExpiresAt), text))
 	if err == nil && n == 0 {
-		return bothy.Errorf(bothy.CodeConflict, "the sandbox %s has ended, or the key that asked for the link was revoked", l.SandboxID).
-			WithHint("Make a sandbox, or a key, and try again.")
+		return bothy.Errorf(bothy.CodeConflict, "the sandbox %s has ended, or the key that requested the link was revoked", l.SandboxID).
+			WithHint("Create a sandbox or a key, and try again.")
 	}
 	return err
 }

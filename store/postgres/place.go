@@ -33,7 +33,7 @@ func (s *Store) AddPlace(ctx context.Context, p store.Place) error {
 // UsePlace implements store.Store.
 func (s *Store) UsePlace(ctx context.Context, p store.Place) (used store.Place, err error) {
 	err = s.transaction(ctx, "use a place", whole, func(ctx context.Context, tx pgx.Tx) error {
-		// Hosts do this one after the other: the first decides for all.
+		// Serialise hosts: the first decides for all.
 		if _, err := tx.Exec(ctx, `LOCK TABLE places IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 			return err
 		}

@@ -1,9 +1,9 @@
-// Package postgres keeps the server's state in a PostgreSQL database, 14 or later. One server
-// at a time uses a database: it holds a lease on it. With WithMember several share it, each
-// with its own lease. Only server and tests open it.
+// Package postgres stores the server's state in a PostgreSQL database, version 14 or later. One
+// server at a time uses a database: it holds a lease on it. With WithMember several servers
+// share it, each with its own lease. Only server and tests open it.
 //
-// It relies on nothing in a connection beyond a transaction, so that a pooler may be in
-// between: no prepared statements, no session locks, no notifications.
+// It relies on no connection state outside of transactions, so that a pooler can be used: no
+// prepared statements, no session locks, no notifications.
 package postgres
 
 import (
@@ -33,9 +33,9 @@ var migrations embed.FS
 
 // Store is a store.Store in a PostgreSQL database.
 //
-// Writes are as durable as the database's commits, except for answers, the last use of
-// tokens, and the progress of webhooks and agents: these are not waited for, and the last
-// of them may be lost if the database's host crashes, as they are with a server's host.
+// Writes are as durable as the database's commits, except for answers, the last use of tokens,
+// and the progress of webhooks and agents: these are not waited for, and the most recent may be
+// lost if the database's host crashes.
 type Store struct {
 	pool    *pgxpool.Pool
 	now     func() time.Time
@@ -43,13 +43,13 @@ type Store struct {
 	answers answers
 	lease   lease
 	events  eventQueue
-	// member is this server among those that share the database; without a name it is the
-	// only one.
+	// member is this server among those that share the database; its name is empty if the
+	// server is the only one.
 	member  Member
 	figures atomic.Pointer[func() bothy.HostFigures]
-	// wanted is what was wanted of this host at the last renewal.
+	// wanted is the state wanted of this host as of the last renewal.
 	wanted atomic.Pointer[string]
-	// lastEpoch is what it had when it opened the database before.
+	// lastEpoch is the last epoch that this server had.
 	lastEpoch int64
 
 	home                            string
@@ -60,33 +60,32 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Option changes how a store is opened.
+// Option configures a store.
 type Option func(*Store)
 
-// WithNow sets the clock by which stored answers grow old.
+// WithNow sets the clock for the expiry of answers.
 func WithNow(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
-// WithLog sets where the store logs events of its lease.
+// WithLog sets the log for events of the lease.
 func WithLog(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
 
-// WithAnswerBounds sets how much is kept for idempotency keys.
+// WithAnswerBounds limits what is stored for idempotency keys.
 func WithAnswerBounds(b store.AnswerBounds) Option { return func(s *Store) { s.answers.bounds = b } }
 
-// WithHome names the folder with what is not in the database: the snapshots and the
-// machines. A database belongs to the first home that opens it, and no other can open it
-// after that.
+// WithHome identifies the folder with what is not in the database: the snapshots and the
+// machines. A database belongs to the first home that opens it; others are refused.
 func WithHome(id string) Option { return func(s *Store) { s.home = id } }
 
-// WithPatience sets for how long a database that does not answer is waited for.
+// WithPatience sets how long to wait for a database that does not respond.
 func WithPatience(d time.Duration) Option { return func(s *Store) { s.patience = d } }
 
-// WithHolder names the server that opens the store. If a server died without releasing the
-// database, the next one with its name takes over at once: the caller must be sure that it
-// is dead.
+// WithHolder identifies the server that opens the store. If a server died without releasing the
+// database, the next one with the same holder takes over at once: the caller must be sure that
+// it is dead.
 func WithHolder(name string) Option { return func(s *Store) { s.lease.holder = name } }
 
-// Open connects to the database of a URL, takes it for this server, and makes or brings up
-// to date its tables.
+// Open connects to the database at a URL, takes it for this server, and creates or migrates its
+// tables.
 func Open(ctx context.Context, url string, opts ...Option) (_ *Store, err error) {
 	config, err := parse(url)
 	if err != nil {
@@ -116,7 +115,7 @@ func Open(ctx context.Context, url string, opts ...Option) (_ *Store, err error)
 		return nil, err
 	}
 	if err := migrate(ctx, config); err != nil {
-		return nil, fmt.Errorf("bring the database up to date: %w", err)
+		return nil, fmt.Errorf("migrate the database: %w", err)
 	}
 	if s.shared() {
 		if err := s.register(ctx); err != nil {
@@ -130,23 +129,24 @@ func Open(ctx context.Context, url string, opts ...Option) (_ *Store, err error)
 }
 
 const (
-	// connections is the size of the pool if the URL does not set it.
+	// connections is the default pool size.
 	connections = 16
-	// connectTimeout is how long a host may take to answer if the URL does not set it.
+	// connectTimeout is the default timeout for connecting.
 	connectTimeout = 5 * time.Second
-	// openPatience is for a database that starts with the same host as the server.
+	// openPatience is how long to wait for a database that may be starting together with the
+	// server.
 	openPatience = 15 * time.Second
-	// oldest is the first version that has all that is used.
+	// oldest is the oldest supported version.
 	oldest = 140000
 )
 
-// parse reads a URL of a database, and whatever the environment adds to it.
+// parse parses a database URL, with defaults from the environment.
 func parse(url string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		// The driver's own words may quote the URL, which may hold a password.
-		return nil, bothy.Errorf(bothy.CodeInvalid, "the URL of the database cannot be read").
-			WithHint("Write it as postgres://USER@HOST:5432/DATABASE, with %%-escapes in its parts, and give the password by PGPASSWORD or PGPASSFILE.")
+		// The driver's error may quote the URL, which may contain a password.
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the URL of the database is invalid").
+			WithHint("Write it as postgres://USER@HOST:5432/DATABASE, with %%-escapes in its parts, and set the password with PGPASSWORD or PGPASSFILE.")
 	}
 	if !strings.Contains(url, "pool_max_conns") {
 		config.MaxConns = connections
@@ -162,8 +162,7 @@ func parse(url string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// awaitDatabase waits until the database answers, and refuses one that is too
-// old.
+// awaitDatabase waits until the database responds, and refuses one that is too old.
 func (s *Store) awaitDatabase(ctx context.Context) error {
 	deadline := time.Now().Add(s.patience)
 	for said := false; ; said = true {
@@ -172,7 +171,7 @@ func (s *Store) awaitDatabase(ctx context.Context) error {
 			return err
 		}
 		if !said {
-			s.log.Warn("the database does not answer yet", "error", reason(err))
+			s.log.Warn("the database does not respond yet", "error", reason(err))
 		}
 		select {
 		case <-ctx.Done():
@@ -181,7 +180,7 @@ func (s *Store) awaitDatabase(ctx context.Context) error {
 	}
 }
 
-// checkVersion refuses a database that is too old, and checks whether it can be reached.
+// checkVersion returns an error if the database is too old or unreachable.
 func (s *Store) checkVersion(ctx context.Context) error {
 	var number int
 	var name string
@@ -190,22 +189,22 @@ func (s *Store) checkVersion(ctx context.Context) error {
 		return unreachable(err)
 	}
 	if number < oldest {
-		return bothy.Errorf(bothy.CodeUnsupported, "the database is PostgreSQL %s", name).WithHint("Use PostgreSQL 14 or later.")
+		return bothy.Errorf(bothy.CodeUnsupported, "the database is PostgreSQL %s, which is too old", name).WithHint("Use PostgreSQL 14 or later.")
 	}
 	return nil
 }
 
-// Info is what Check finds out.
+// Info is the result of Check.
 type Info struct {
-	// Version is PostgreSQL's, and RoundTrip how long a question takes.
+	// Version is the version of PostgreSQL, and RoundTrip the time for a query.
 	Version   string
 	RoundTrip time.Duration
-	// Server is the server that has the database, if one has.
+	// Server is the server that holds the database, if any.
 	Server string
 }
 
-// Check connects to the database of a URL, and changes nothing. A database that this
-// program is too old for is an error.
+// Check connects to a database without changing anything. It returns an error if the database
+// needs a newer version of this program.
 func Check(ctx context.Context, url string) (i Info, err error) {
 	config, err := parse(url)
 	if err != nil {
@@ -238,7 +237,7 @@ func Check(ctx context.Context, url string) (i Info, err error) {
 	return i, nil
 }
 
-// checkForm refuses tables written by a newer server. The server that migrates them holds the
+// checkForm refuses tables migrated by a newer server. The server that migrates them holds the
 // lease, so they do not change while the lease is being taken.
 func checkForm(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
@@ -256,16 +255,16 @@ func checkForm(ctx context.Context, db interface {
 		return err
 	}
 	if has > known {
-		return bothy.Errorf(bothy.CodeUnsupported, "the database was written by a newer server (its form is %d, and this program knows those up to %d)", has, known).
-			WithHint("Start the newer program, which other hosts of a cluster have already, or restore the backup from before the upgrade.")
+		return bothy.Errorf(bothy.CodeUnsupported, "the database was migrated by a newer server (its schema is version %d, this program supports up to %d)", has, known).
+			WithHint("Upgrade this server, as other hosts of the cluster have been, or restore the backup from before the upgrade.")
 	}
 	return nil
 }
 
-// formsTable is where goose writes down which migrations were made.
+// formsTable is where goose records the applied migrations.
 const formsTable = "schema_versions"
 
-// newestForm is the number of the last migration that this program knows.
+// newestForm is the number of the last migration in this program.
 func newestForm() (newest int64, err error) {
 	names, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
@@ -296,7 +295,7 @@ func migrate(ctx context.Context, config *pgxpool.Config) error {
 	return err
 }
 
-// Close lets go of the database, and waits for the calls that are under way.
+// Close releases the database, and waits for calls in flight.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.settleAll(context.Background())
@@ -306,13 +305,13 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// unreachable is the error of a database that was never reached.
+// unreachable returns the error for a database that could not be opened.
 func unreachable(err error) error {
 	if e := (*bothy.Error)(nil); errors.As(err, &e) {
 		return err
 	}
-	return bothy.Errorf(bothy.CodeStore, "the database cannot be used: %s", reason(err)).
-		WithHint("Check the `store` setting, that PostgreSQL runs there, and that it lets this user in.").Because(err)
+	return bothy.Errorf(bothy.CodeStore, "cannot use the database: %s", reason(err)).
+		WithHint("Check the `store` setting, that PostgreSQL is running there, and that it accepts this user.").Because(err)
 }
 
 // reason describes an error in one line.

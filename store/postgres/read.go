@@ -11,10 +11,10 @@ import (
 	"github.com/bothy-dev/bothy/store/record"
 )
 
-// readTimeout bounds one attempt at a question.
+// readTimeout limits one attempt at a query.
 const readTimeout = 30 * time.Second
 
-// list asks for rows.
+// list queries rows.
 func list[T any](ctx context.Context, s *Store, op, text string, args []any, scan func(pgx.CollectableRow) (T, error)) (out []T, err error) {
 	args = clean(args)
 	err = s.attempts(ctx, op, true, func() error {
@@ -30,7 +30,7 @@ func list[T any](ctx context.Context, s *Store, op, text string, args []any, sca
 	return out, err
 }
 
-// first asks for one row, and reports whether there is one.
+// first queries one row, and reports whether there is one.
 func first[T any](ctx context.Context, s *Store, op, text string, args []any, scan func(pgx.CollectableRow) (T, error)) (v T, found bool, err error) {
 	out, err := list(ctx, s, op, text, args, scan)
 	if err != nil || len(out) == 0 {
@@ -39,7 +39,7 @@ func first[T any](ctx context.Context, s *Store, op, text string, args []any, sc
 	return out[0], true, nil
 }
 
-// decoded reads rows of one record.
+// decoded scans rows with a single record.
 func decoded[T any](decode func(string) (T, error)) func(pgx.CollectableRow) (T, error) {
 	return func(row pgx.CollectableRow) (v T, err error) {
 		var text string
@@ -50,10 +50,10 @@ func decoded[T any](decode func(string) (T, error)) func(pgx.CollectableRow) (T,
 	}
 }
 
-// word reads rows of one word.
+// word scans rows with a single string.
 func word(row pgx.CollectableRow) (s string, err error) { return s, row.Scan(&s) }
 
-// selection collects the conditions of a list.
+// selection collects the conditions of a query.
 type selection struct {
 	where []string
 	args  []any
@@ -95,17 +95,17 @@ func words[T ~string](values []T) []string {
 	return out
 }
 
-// query asks for one row more than fits the page, to see whether it is the last.
+// query selects one row more than the page size, to determine whether it is the last page.
 func (q *selection) query(table string, limit int) (string, []any) {
 	return "SELECT record FROM " + table + " WHERE " + strings.Join(q.where, " AND ") +
 		" ORDER BY created_at DESC, id DESC LIMIT " + strconv.Itoa(limit+1), q.args
 }
 
-// deleteAtOnce is how many rows are deleted in one change, so that others who write do not
-// wait for all of them.
+// deleteAtOnce is how many rows one change deletes, so that other writers do not wait for all
+// of them.
 const deleteAtOnce = 500
 
-// deleteOld deletes the rows older than t in parts, and returns how many.
+// deleteOld deletes rows older than t in batches, and returns how many.
 func (s *Store) deleteOld(ctx context.Context, op, text string, t time.Time) (int, error) {
 	for all := 0; ; {
 		n, err := s.change(ctx, op, whole, do(text, nanos(t), deleteAtOnce))

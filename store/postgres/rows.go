@@ -11,11 +11,11 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Load gives load a store whose rows are committed all together when it returns, or
-// not at all.
+// Load calls load with a store whose rows are committed together when it returns, or not at
+// all.
 func (s *Store) Load(ctx context.Context, load func(store.Rows) error) error {
 	return s.fault("load", pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// What is read elsewhere may take longer than a change of a server's.
+		// Reading the source may take longer than the timeout for a server's changes.
 		_, err := tx.Exec(ctx, `SELECT server_holds($1), set_config('idle_in_transaction_session_timeout', '0', true)`, s.lease.epoch)
 		if err != nil {
 			return err
@@ -31,7 +31,7 @@ func (s *Store) ReadRows(ctx context.Context, t store.Table, each func([]any) er
 	return s.fault("read", pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return rowsIn{tx}.ReadRows(ctx, t, each) }))
 }
 
-// rowsIn are the rows of the tables as a transaction sees them.
+// rowsIn reads and writes rows in a transaction.
 type rowsIn struct{ tx pgx.Tx }
 
 // ReadRows implements store.Rows.
@@ -78,7 +78,7 @@ func (r rowsIn) ReadRows(ctx context.Context, t store.Table, each func([]any) er
 	return rows.Err()
 }
 
-// object is the JSON object of pairs.
+// object converts pairs to a JSON object.
 func object(pairs []any) (string, error) {
 	m := map[string]string{}
 	for _, p := range pairs {
@@ -138,7 +138,7 @@ func queue(b *pgx.Batch, t store.Table, row []any) error {
 			}
 		}
 	case "answers":
-		// Of a reservation there is no server any more.
+		// Epoch 0 marks reservations as void: their server is gone.
 		columns, row = append(columns, "epoch"), append(row, int64(0))
 		for i, c := range columns {
 			if c == "dropped" {

@@ -27,7 +27,7 @@ func (s *Store) StartSandbox(ctx context.Context, sb *store.Sandbox, b store.Sta
 	return s.putSandbox(ctx, sb, do(`SELECT host_starts($1, $2, $3, $4)`, sb.ProjectID, sb.ID, b.Sandboxes, b.PerMinute))
 }
 
-// putSandbox stores a sandbox after what is to be found out before.
+// putSandbox stores a sandbox after the given checks.
 func (s *Store) putSandbox(ctx context.Context, b *store.Sandbox, before ...statement) error {
 	text, err := record.EncodeSandbox(b)
 	if err != nil {
@@ -45,19 +45,19 @@ func (s *Store) putSandbox(ctx context.Context, b *store.Sandbox, before ...stat
 	list = append(list, do(putSandbox, b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), ended, b.Pooled, Pairs(b.Metadata), text,
 		s.member.Name, s.ownEpoch(), nanosOrNull(b.ResumeAt())))
 	if b.State == bothy.StateStopped || b.State == bothy.StateFailed {
-		// A link that is being added holds the sandbox's row, so it is seen here.
+		// A concurrent AddLink locks the sandbox's row, so its link is visible here.
 		list = append(list, do(`DELETE FROM links WHERE sandbox_id = $1`, b.ID))
 	}
 	_, err = s.change(ctx, "put sandbox", whole, list...)
 	return err
 }
 
-// Pairs are the elements by which a sandbox is found by its metadata.
+// Pairs are the array elements by which a sandbox is found by its metadata.
 func Pairs(m map[string]string) []string {
 	out := make([]string, 0, len(m))
 	for k, v := range m {
 		pair, err := json.Marshal([2]string{k, v})
-		if err == nil { // as it always is, of words
+		if err == nil { // strings cannot fail
 			out = append(out, string(pair))
 		}
 	}
@@ -74,8 +74,7 @@ func (s *Store) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) 
 	return b, err
 }
 
-// Sandboxes implements store.Store. Machines in a pool have no owner yet and
-// are in no list.
+// Sandboxes implements store.Store. Ready machines have no owner yet and are not listed.
 func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (p bothy.Page[*store.Sandbox], err error) {
 	var q selection
 	q.add("project = ? AND NOT pooled", projectID)

@@ -12,7 +12,7 @@ import (
 
 var _ store.Shared = (*Store)(nil)
 
-// namingLock is held by who changes names of templates, until the change is committed.
+// namingLock serialises changes of template names until they are committed.
 const namingLock = 0x626f746879_6e
 
 // TemplateNames implements store.Shared.
@@ -108,8 +108,8 @@ func (s *Store) Trees(ctx context.Context, kind string) ([]store.Tree, error) {
 	return list(ctx, s, "list trees", `SELECT `+treeColumns+` FROM shared_trees WHERE kind = $1 ORDER BY created_at DESC, name`, []any{kind}, scanTree)
 }
 
-// replaces is where a host that publishes a tree has it replace the one of that name: its own,
-// or one that is nowhere any more, as far as anybody says.
+// replaces is the condition under which a published tree replaces the one with the same name:
+// it is the host's own, or no live host or object storage has it.
 const replaces = `(t.host = excluded.host OR t.stored_at IS NULL AND (t.unneeded_at IS NOT NULL
 	OR NOT EXISTS (SELECT 1 FROM hosts h WHERE h.id = t.host AND h.dead_at IS NULL)))`
 
@@ -145,7 +145,7 @@ func (s *Store) CondemnTree(ctx context.Context, kind, name string, before time.
 	return n == 1, err
 }
 
-// ForgetTemplateNames forgets all names of templates: a server that is alone has them in its
+// ForgetTemplateNames deletes all template names: a server without a cluster has them in its
 // folder.
 func (s *Store) ForgetTemplateNames(ctx context.Context) error {
 	_, err := s.change(ctx, "forget names of templates", whole, do(`DELETE FROM template_names`))

@@ -60,7 +60,7 @@ func (s *Store) DeleteToken(ctx context.Context, projectID, id string) error {
 		if n = int(tag.RowsAffected()); err != nil || n == 0 {
 			return err
 		}
-		// A link that is being added holds the token's row, so it is seen here.
+		// A concurrent AddLink locks the token's row, so its link is visible here.
 		_, err = tx.Exec(ctx, `DELETE FROM links WHERE token_id = $1`, clean([]any{id})...)
 		return err
 	})
@@ -71,7 +71,7 @@ func (s *Store) DeleteToken(ctx context.Context, projectID, id string) error {
 	return err
 }
 
-// TouchToken implements store.Store. The time of the last use only grows.
+// TouchToken implements store.Store. The time of the last use never decreases.
 func (s *Store) TouchToken(ctx context.Context, id string, usedAt time.Time) error {
 	_, err := s.change(ctx, "touch token", light, do(`UPDATE tokens SET last_used_at = greatest(coalesce(last_used_at, 0), $1) WHERE id = $2`, nanos(usedAt), id))
 	return err

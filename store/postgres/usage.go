@@ -20,13 +20,13 @@ var _ store.Usage = (*Store)(nil)
 
 const meters = "vcpu, cpu, memory, egress, ingress, snapshots, templates"
 
-// The names of what usage_state holds.
+// The names of rows in usage_state.
 const (
 	stateBatch   = "batch"
 	stateStorage = "storage"
 )
 
-// added is the row after counts are added.
+// added is the SQL that adds counts to a row.
 func added(table string) string {
 	var sums []string
 	for m := range strings.SplitSeq(meters, ", ") {
@@ -35,7 +35,7 @@ func added(table string) string {
 	return strings.Join(sums, ", ")
 }
 
-// arrays are the arguments for n arrays of numbers, from the first one on.
+// arrays is the SQL for the array parameters of all meters, starting at the given number.
 func arrays(first int) string {
 	var list []string
 	for i := range len(store.Counts{}) {
@@ -64,7 +64,7 @@ func columnsOf(table string) string {
 	return table + "." + strings.ReplaceAll(meters, ", ", ", "+table+".")
 }
 
-// columns are counts, column by column.
+// columns are counts by column.
 type columns [len(store.Counts{})][]int64
 
 func (c *columns) add(n store.Counts) {
@@ -110,8 +110,8 @@ func (s *Store) WriteUsage(ctx context.Context, b store.UsageBatch) error {
 	return err
 }
 
-// usageSteps are the statements for a batch. Counts for the same row are added up
-// first, which a single statement could not do.
+// usageSteps returns the statements for a batch. Counts for the same row are summed first,
+// since one statement cannot update a row twice.
 func (s *Store) usageSteps(b store.UsageBatch) (steps []statement, err error) {
 	type hourOf struct {
 		digest [sha256.Size]byte
@@ -179,7 +179,7 @@ func (s *Store) usageSteps(b store.UsageBatch) (steps []statement, err error) {
 	return append(steps, do(putState, s.batchName(), b.ID)), nil
 }
 
-// batchName is under which the last batch of this server is known.
+// batchName is the name under which this server's last batch is stored.
 func (s *Store) batchName() string {
 	if s.shared() {
 		return stateBatch + " of " + s.member.Name
@@ -187,7 +187,8 @@ func (s *Store) batchName() string {
 	return stateBatch
 }
 
-// Digest is the index key of a row in usage_keys: its text may be longer than an index allows.
+// Digest is the index key of a row in usage_keys, whose text may be longer than an index
+// allows.
 func Digest(k store.UsageKey) [sha256.Size]byte {
 	var b []byte
 	for _, w := range []string{k.Project, k.Template, k.Sandbox, k.Labels} {
@@ -222,7 +223,7 @@ func (s *Store) UsageProgress(ctx context.Context) (p store.UsageProgress, err e
 	return p, err
 }
 
-// PackUsage implements store.Usage. Questions are answered from the records themselves.
+// PackUsage implements store.Usage. Nothing is packed: queries read the rows.
 func (s *Store) PackUsage(context.Context, int64) (more bool, err error) { return false, nil }
 
 // TreeUsage implements store.Usage.

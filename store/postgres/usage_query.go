@@ -13,8 +13,8 @@ import (
 	"github.com/bothy-dev/bothy/store/usage"
 )
 
-// QueryUsage implements store.Usage. The database adds up. Only labels are grouped here:
-// they are JSON that may contain what the database's own type would refuse.
+// QueryUsage implements store.Usage. The database sums up. Only labels are grouped here: their
+// JSON may contain what jsonb would refuse.
 func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) ([]store.UsageGroup, error) {
 	text, args := usageSQL(q)
 	type sums struct {
@@ -46,7 +46,7 @@ func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) ([]store.Usa
 	return found.Page(), nil
 }
 
-// labelsOf are the values of some labels.
+// labelsOf returns the values of the named labels.
 func labelsOf(text string, names []string) ([]string, error) {
 	var all map[string]string
 	if text != "" {
@@ -61,7 +61,7 @@ func labelsOf(text string, names []string) ([]string, error) {
 	return out, nil
 }
 
-// usageSQL adds up a query's groups, in the order of the answer.
+// usageSQL returns the SQL that sums up a query's groups, in the order of the result.
 func usageSQL(q store.UsageQuery) (text string, args []any) {
 	of := selection{}
 	of.add("h.hour >= ? AND h.hour < ?", q.From, q.To)
@@ -86,7 +86,7 @@ func usageSQL(q store.UsageQuery) (text string, args []any) {
 	for n, c := range []struct {
 		by    bool
 		what  string
-		after any // nil where the rows are in another order than the groups
+		after any // nil if the rows are ordered differently from the groups
 	}{
 		{q.Hour || q.Day, at, q.After.At}, {q.Project, "k.project", q.After.Project}, {q.Sandbox, "k.sandbox", q.After.Sandbox},
 		{q.Template, "k.template", q.After.Template}, {len(q.Labels) > 0, "k.labels", nil},
@@ -120,7 +120,7 @@ func usageSQL(q store.UsageQuery) (text string, args []any) {
 		text += " ORDER BY " + strings.Join(by, ", ")
 	}
 	if q.Limit > 0 && len(q.Labels) == 0 {
-		text += " LIMIT " + strconv.Itoa(q.Limit+1) // and the last of the page before
+		text += " LIMIT " + strconv.Itoa(q.Limit+1) // plus the last of the previous page
 	}
 	return text, of.args
 }

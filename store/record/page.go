@@ -9,16 +9,15 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Lists are ordered by creation, newest first, and then by id. A cursor names
-// the last row of its page, so rows inserted meanwhile neither shift nor repeat
-// anything.
+// Lists are ordered by creation, newest first, and then by id. A cursor names the last row of
+// its page, so rows inserted meanwhile neither shift nor repeat anything.
 
 const (
 	defaultLimit = 100
 	maxLimit     = 1000
 )
 
-// PageSize is how many rows a page has for a requested number; 0 means the default.
+// PageSize returns the page size for a requested limit; 0 means the default.
 func PageSize(limit int) int {
 	switch {
 	case limit <= 0:
@@ -29,12 +28,12 @@ func PageSize(limit int) int {
 	return limit
 }
 
-// Cursor names a row by when it was created, and its id.
+// Cursor encodes a row's creation time and id.
 func Cursor(created time.Time, id string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(created.UnixNano(), 36) + "." + id))
 }
 
-// ParseCursor reads a cursor.
+// ParseCursor decodes a cursor.
 func ParseCursor(c string) (created int64, id string, err error) {
 	b, err := base64.RawURLEncoding.DecodeString(c)
 	if err == nil {
@@ -43,11 +42,11 @@ func ParseCursor(c string) (created int64, id string, err error) {
 			return created, rest, nil
 		}
 	}
-	return 0, "", bothy.Errorf(bothy.CodeInvalid, "the cursor %q is not one that a list returned", c).
-		WithHint("Pass the next_cursor of the page before, unchanged, or leave it out to start at the first page.")
+	return 0, "", bothy.Errorf(bothy.CodeInvalid, "the cursor %q is invalid", c).
+		WithHint("Pass the next_cursor of the previous page unchanged, or omit it to start at the first page.")
 }
 
-// Page makes a page of n items, of which one more was queried than fits.
+// Page makes a page from the result of a query with limit+1.
 func Page[T any](items []T, limit int, cursor func(T) string) bothy.Page[T] {
 	p := bothy.Page[T]{Items: items}
 	if len(items) > limit {

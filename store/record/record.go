@@ -1,6 +1,6 @@
-// Package record is the form in which stores keep the words of the project: the JSON of
-// their `record` columns, and the cursors of lists. It is the same in every store, so
-// that one can take over what another has kept.
+// Package record is the format in which stores keep domain objects: the JSON of their `record`
+// columns, and the cursors of lists. All stores use the same format, so that records can be
+// transferred between them.
 package record
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// The records are the content of the `record` columns. They embed the domain
-// types in their wire format and add what that leaves out. A field that is
-// added to a type with `json:"-"` must be added here; a test checks all fields.
+// The records are the content of the `record` columns. They embed the domain types in their
+// wire format and add the fields it omits. A field added to a type with `json:"-"` must be
+// added here; a test checks all fields.
 
 type sandboxRecord struct {
 	store.Sandbox
@@ -23,18 +23,18 @@ type sandboxRecord struct {
 	EarlierID  string        `json:"_earlier_snapshot_id,omitempty"`
 }
 
-// networkRecord is a Network without its methods: the wire form writes an unset
-// mode as "off".
+// networkRecord is a Network without its methods: the wire format writes an unset mode as
+// "off".
 type networkRecord bothy.Network
 
-// EncodeSandbox is the record of a sandbox.
+// EncodeSandbox returns the record of a sandbox.
 func EncodeSandbox(s *store.Sandbox) (string, error) {
 	return encode(sandboxRecord{
 		Sandbox: *s, Network: networkRecord(s.Network), ProjectID: s.ProjectID, SnapshotID: s.SnapshotID, EarlierID: s.EarlierSnapshotID,
 	})
 }
 
-// DecodeSandbox reads the record of a sandbox.
+// DecodeSandbox parses the record of a sandbox.
 func DecodeSandbox(text string) (*store.Sandbox, error) {
 	var r sandboxRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -52,12 +52,12 @@ type snapshotRecord struct {
 	Needs     *bothy.MemoryNeeds `json:"_needs,omitempty"`
 }
 
-// EncodeSnapshot is the record of a snapshot.
+// EncodeSnapshot returns the record of a snapshot.
 func EncodeSnapshot(s *bothy.Snapshot) (string, error) {
 	return encode(snapshotRecord{Snapshot: *s, ProjectID: s.ProjectID, Needs: s.Needs})
 }
 
-// DecodeSnapshot reads the record of a snapshot.
+// DecodeSnapshot parses the record of a snapshot.
 func DecodeSnapshot(text string) (*bothy.Snapshot, error) {
 	var r snapshotRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -65,27 +65,26 @@ func DecodeSnapshot(text string) (*bothy.Snapshot, error) {
 	}
 	s := r.Snapshot
 	s.ProjectID, s.Needs = r.ProjectID, r.Needs
-	if s.Durable == "" { // it was written before there was another place
+	if s.Durable == "" { // written before this field existed
 		s.Durable = bothy.DurableHost
 	}
 	return &s, nil
 }
 
-// tokenRecord leaves out the key, which is never stored, and the time of the
-// last use, which has its own column.
+// tokenRecord omits the key, which is never stored, and the last use, which has its own column.
 type tokenRecord struct {
 	bothy.Token
 	Hash string `json:"_hash"`
 }
 
-// EncodeToken is the record of a token.
+// EncodeToken returns the record of a token.
 func EncodeToken(t *bothy.Token) (string, error) {
 	c := *t
 	c.Key, c.LastUsedAt = "", nil
 	return encode(tokenRecord{Token: c, Hash: t.Hash})
 }
 
-// DecodeToken reads the record of a token that was last used at a time, if it ever was.
+// DecodeToken parses the record of a token, and sets its last use.
 func DecodeToken(text string, lastUsed *int64) (*bothy.Token, error) {
 	var r tokenRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -105,12 +104,12 @@ type eventRecord struct {
 	ProjectID string `json:"_project"`
 }
 
-// EncodeEvent is the record of an event.
+// EncodeEvent returns the record of an event.
 func EncodeEvent(e *bothy.Event) (string, error) {
 	return encode(eventRecord{Event: *e, ProjectID: e.ProjectID})
 }
 
-// DecodeEvent reads the record of the event with an id.
+// DecodeEvent parses the record of an event, and sets its id.
 func DecodeEvent(id int64, text string) (bothy.Event, error) {
 	var r eventRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -121,20 +120,20 @@ func DecodeEvent(id int64, text string) (bothy.Event, error) {
 	return e, nil
 }
 
-// linkRecord keeps a link without its URL, which is a secret.
+// linkRecord stores a link without its URL, which is a secret.
 type linkRecord struct {
 	bothy.Link
 	ProjectID string `json:"_project,omitempty"`
 }
 
-// EncodeLink is the record of a link.
+// EncodeLink returns the record of a link.
 func EncodeLink(l *bothy.Link) (string, error) {
 	kept := linkRecord{Link: *l, ProjectID: l.ProjectID}
 	kept.URL = ""
 	return encode(kept)
 }
 
-// DecodeLink reads the record of a link.
+// DecodeLink parses the record of a link.
 func DecodeLink(text string) (*bothy.Link, error) {
 	var r linkRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -145,13 +144,13 @@ func DecodeLink(text string) (*bothy.Link, error) {
 	return &l, nil
 }
 
-// webhookRecord leaves out the state, which has its own column.
+// webhookRecord omits the state, which has its own column.
 type webhookRecord struct {
 	store.Webhook
 	ProjectID string `json:"_project,omitempty"`
 }
 
-// EncodeWebhook is the record of a webhook, and that of its state.
+// EncodeWebhook returns the records of a webhook and of its state.
 func EncodeWebhook(w *store.Webhook) (text, state string, err error) {
 	kept := webhookRecord{Webhook: *w, ProjectID: w.ProjectID}
 	kept.Secret, kept.WebhookState = "", bothy.WebhookState{}
@@ -162,10 +161,10 @@ func EncodeWebhook(w *store.Webhook) (text, state string, err error) {
 	return text, state, err
 }
 
-// EncodeWebhookState is the record of how far a webhook has come.
+// EncodeWebhookState returns the record of a webhook's state.
 func EncodeWebhookState(st bothy.WebhookState) (string, error) { return encode(st) }
 
-// DecodeWebhook reads the records of a webhook and of its state.
+// DecodeWebhook parses the records of a webhook and of its state.
 func DecodeWebhook(text, state string) (*store.Webhook, error) {
 	var r webhookRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -181,14 +180,14 @@ type agentsRecord struct {
 	ProjectID string `json:"_project,omitempty"`
 }
 
-// EncodeAgents is the record of an attachment, without how it goes with it.
+// EncodeAgents returns the record of an attachment, without its current status.
 func EncodeAgents(a *store.AgentAttachment) (string, error) {
 	kept := agentsRecord{AgentAttachment: *a, ProjectID: a.ProjectID}
 	kept.State, kept.LastError, kept.Sessions = "", "", nil
 	return encode(kept)
 }
 
-// DecodeAgents reads the record of an attachment.
+// DecodeAgents parses the record of an attachment.
 func DecodeAgents(text string) (*store.AgentAttachment, error) {
 	var r agentsRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// answerLife is how long a stored answer is good for.
+	// answerLife is how long an answer is stored.
 	answerLife = 24 * time.Hour
 	// forgetEvery is how often old answers are deleted.
 	forgetEvery = time.Minute
@@ -22,7 +22,7 @@ const (
 	rowBytes = 300
 )
 
-// WithAnswerBounds sets how much is kept for idempotency keys.
+// WithAnswerBounds limits what is stored for idempotency keys.
 func WithAnswerBounds(b store.AnswerBounds) Option { return func(s *Store) { s.answers.bounds = b } }
 
 const answersSchema = `CREATE TABLE IF NOT EXISTS answers (
@@ -42,29 +42,28 @@ CREATE INDEX IF NOT EXISTS answers_age ON answers (created_at);
 CREATE INDEX IF NOT EXISTS answers_oldest ON answers (project, id) WHERE status <> 0;
 CREATE INDEX IF NOT EXISTS answers_whole ON answers (project, id) WHERE status <> 0 AND dropped = 0`
 
-// answers keeps the answers to requests with idempotency keys. They have a separate
-// file: data that callers can fill must not take space, pages or the write lock
-// from essential data, and SQLite does not return space to the disk.
+// answers stores the answers to requests with idempotency keys. They have a separate file: data
+// that callers control must not take space, pages or the write lock from essential data, and
+// SQLite does not return space to the disk.
 type answers struct {
-	mu     sync.Mutex // held while db is used, and for what follows
+	mu     sync.Mutex // held while db is used, and guards the following
 	db     *sql.DB
 	get    *sql.Stmt
 	bounds store.AnswerBounds
 	used   map[string]*answerUse
 	bytes  int64
-	// stale is the last row of the server before: those who held reservations died
-	// with it.
+	// stale is the last row of the previous server: its reservations are void.
 	stale  int64
-	forgot time.Time // when nothing old was left
+	forgot time.Time // when expired answers were last deleted
 }
 
 // answerUse is the size of a project's answers.
 type answerUse struct{ bytes, keys int64 }
 
-// answersPath is the file of the answers that go with a database.
+// answersPath is the file with the answers of a database.
 func answersPath(path string) string { return strings.TrimSuffix(path, ".db") + "-answers.db" }
 
-// open writes nothing into an existing file, so that it works on a full disk.
+// open does not write to an existing file, so that it works on a full disk.
 func (a *answers) open(ctx context.Context, path string) error {
 	err := makePrivate(path)
 	if err == nil {
@@ -81,12 +80,12 @@ func (a *answers) open(ctx context.Context, path string) error {
 		err = a.count(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("open %s, which holds answers to repeated requests of the last day and may be deleted: %w", path, err)
+		return fmt.Errorf("open %s (it contains responses for repeated requests of the last day, and may be deleted): %w", path, err)
 	}
 	return nil
 }
 
-// count determines what is used.
+// count reads from the database what is used.
 func (a *answers) count(ctx context.Context) error {
 	a.used, a.bytes = map[string]*answerUse{}, 0
 	if err := a.db.QueryRowContext(ctx, `SELECT coalesce(max(id), 0) FROM answers`).Scan(&a.stale); err != nil {
@@ -109,7 +108,7 @@ func (a *answers) count(ctx context.Context) error {
 	return rows.Err()
 }
 
-// add notes that a project uses more, or less.
+// add records a change in what a project uses.
 func (a *answers) add(project string, bytes, keys int64) {
 	u := a.used[project]
 	if u == nil {
@@ -124,7 +123,7 @@ func (a *answers) add(project string, bytes, keys int64) {
 	}
 }
 
-// answerRow is an answer as it is stored.
+// answerRow is a stored answer.
 type answerRow struct {
 	store.Answer
 	id, size int64
@@ -156,7 +155,7 @@ func (a *answers) remove(ctx context.Context, project string, x *answerRow) erro
 	return nil
 }
 
-// lock takes the answers for a change, which is made to its end once it has begun.
+// lock locks the answers for a change. The returned context is not cancelled with the caller's.
 func (a *answers) lock(ctx context.Context) (context.Context, func(), error) {
 	a.mu.Lock()
 	if err := ctx.Err(); err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// moveAnswers is the migration that moved answers to a separate file. Those of the
-// last day are kept, so that no request is done twice because the server was
-// upgraded between an attempt and its retry. Of long ones only the keys are kept.
+// moveAnswers is the migration that moves answers to a separate file. Those of the last day are
+// kept, so that no request is repeated because of an upgrade between an attempt and its retry.
+// Of long ones only the keys are kept.
 func moveAnswers(a *answers) *goose.Migration {
 	const version, longest = 11, 256 << 10
 	return goose.NewGoMigration(version, &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {

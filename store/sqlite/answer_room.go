@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// evictAtOnce is how many answers make room in one statement, and forgetAtOnce
-	// how many old ones a call deletes.
+	// evictAtOnce is how many answers one statement evicts, and forgetAtOnce how many expired
+	// ones a call deletes.
 	evictAtOnce  = 16
 	forgetAtOnce = 500
 )
 
-// makeRoom brings a project, and all of them together, within their bounds as they
-// will be with more. First the bodies of the oldest answers go: their keys still
-// keep a request from being done twice. Then the oldest keys go.
+// makeRoom evicts until a project, and all projects together, will be within their limits. It
+// drops the bodies of the oldest answers first: their keys still prevent a request from being
+// repeated. Then it drops the oldest keys.
 func (a *answers) makeRoom(ctx context.Context, project string, bytes, keys int64) error {
 	over := func(u *answerUse) bool {
 		return u.bytes+bytes > a.bounds.ProjectBytes || u.keys+keys > a.bounds.ProjectKeys
@@ -33,7 +33,7 @@ func (a *answers) makeRoom(ctx context.Context, project string, bytes, keys int6
 	return nil
 }
 
-// largest is the project that uses the most: it gives way first.
+// largest returns the project that uses the most: it is evicted from first.
 func (a *answers) largest() (project string) {
 	most := int64(-1)
 	for p, u := range a.used {
@@ -44,8 +44,8 @@ func (a *answers) largest() (project string) {
 	return project
 }
 
-// evict takes the oldest answers of a project away, or only their bodies as long as
-// there are any. What is being worked on stays.
+// evict drops the oldest answers of a project, or only their bodies as long as there are any.
+// Requests in progress stay.
 func (a *answers) evict(ctx context.Context, project string, whole bool) (int, error) {
 	if !whole {
 		n, err := a.thin(ctx, project)
@@ -56,7 +56,7 @@ func (a *answers) evict(ctx context.Context, project string, whole bool) (int, e
 	return a.delete(ctx, `SELECT id FROM answers WHERE project = ? AND status <> 0 ORDER BY id LIMIT ?`, project, evictAtOnce)
 }
 
-// thin takes away the bodies of a project's oldest answers.
+// thin drops the bodies of a project's oldest answers.
 func (a *answers) thin(ctx context.Context, project string) (n int, err error) {
 	const oldest = ` FROM answers WHERE project = ? AND status <> 0 AND dropped = 0 ORDER BY id LIMIT ?`
 	var bytes int64
@@ -72,8 +72,8 @@ func (a *answers) thin(ctx context.Context, project string) (n int, err error) {
 	return n, nil
 }
 
-// forgetOld deletes some expired answers, once in a while. If there are many,
-// the next calls continue, so that none takes long.
+// forgetOld deletes some expired answers from time to time. If there are many, the next calls
+// continue, so that none takes long.
 func (a *answers) forgetOld(ctx context.Context, now time.Time) error {
 	if since := now.Sub(a.forgot); since >= 0 && since < forgetEvery {
 		return nil

@@ -96,8 +96,8 @@ func (s *Store) AuditLines(ctx context.Context, f bothy.AuditFilter) ([]store.Au
 // DeleteAuditBefore implements store.Store.
 func (s *Store) DeleteAuditBefore(ctx context.Context, t time.Time, most int) (n int, err error) {
 	err = s.inDurable(ctx, "forget the old audit", func(tx *sql.Tx) error {
-		// Only a beginning of the chain may go: the first that is young enough
-		// ends it, whatever the clock did.
+		// Only the beginning of the chain may be deleted: stop at the first line that is
+		// recent, even if the clock has jumped.
 		var first sql.NullInt64
 		if err := tx.QueryRowContext(ctx, `SELECT min(id) FROM audit WHERE time >= ?`, nanos(t)).Scan(&first); err != nil {
 			return err
@@ -127,8 +127,7 @@ func (s *Store) DeleteAuditBefore(ctx context.Context, t time.Time, most int) (n
 	return n, err
 }
 
-// inDurable runs changes that are made all together or not at all, and survive
-// a power cut.
+// inDurable applies changes atomically, such that they survive a power cut.
 func (s *Store) inDurable(ctx context.Context, op string, do func(*sql.Tx) error) error {
 	s.write.Lock()
 	defer s.write.Unlock()

@@ -12,10 +12,10 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// fullBelow is the room in bytes below which a disk counts as full.
+// fullBelow is the free space in bytes below which a disk counts as full.
 const fullBelow = 1 << 20
 
-// fault is the caller's error for a failed change: that the disk is full, if it is.
+// fault returns the caller's error for a failed change. It says so if the disk is full.
 func (s *Store) fault(op string, err error) error {
 	if err == nil {
 		return nil
@@ -25,11 +25,11 @@ func (s *Store) fault(op string, err error) error {
 		return wrapped
 	}
 	return bothy.Errorf(bothy.CodeDiskFull, "the server's disk is full, so nothing can be stored").
-		WithHint("Delete sandboxes and snapshots that are not needed, or have the operator make room under the server's state.").Because(wrapped)
+		WithHint("Delete unneeded sandboxes and snapshots, or ask the operator for disk space for the server's state.").Because(wrapped)
 }
 
-// isFull reports whether an error of SQLite means that there is no room in a folder.
-// SQLite does not report every file that it cannot extend as a full disk.
+// isFull reports whether an error of SQLite means that a folder's disk is full. SQLite does not
+// always report that as such.
 func isFull(err error, dir string) bool {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
@@ -45,17 +45,18 @@ func isFull(err error, dir string) bool {
 	return false
 }
 
-// mappedPage is the unit in which SQLite takes the room for the file that it maps into
-// memory, by writing the last byte of each.
+// mappedPage is the unit in which SQLite extends the file that it maps into memory, by writing
+// the last byte of each.
 const mappedPage = 4096
 
-// roomToMap refuses a full disk whose blocks are smaller than such a page: the rest of
-// the page then has no block, and touching it would end the process by SIGBUS.
+// roomToMap returns an error if the disk is full and its blocks are smaller than such a page:
+// the rest of a page would then have no block, and touching it would kill the process with
+// SIGBUS.
 func roomToMap(dir string, statfs func(string, *unix.Statfs_t) error) error {
 	var disk unix.Statfs_t
 	if statfs(dir, &disk) != nil || disk.Bsize >= mappedPage || disk.Bavail*uint64(disk.Bsize) >= fullBelow {
-		return nil // what is wrong with the folder is found when the file is made
+		return nil // creating the file will report the error
 	}
-	return bothy.Errorf(bothy.CodeDiskFull, "the disk under %s is full, and its file system has blocks of %d bytes, on which the database cannot be opened without room", dir, disk.Bsize).
-		WithHint("Make 1 MB of room; or keep the state on a file system with blocks of %d bytes or more.", mappedPage)
+	return bothy.Errorf(bothy.CodeDiskFull, "the disk of %s is full, and on its file system, with blocks of %d bytes, the database needs free space to open", dir, disk.Bsize).
+		WithHint("Free 1 MB, or keep the state on a file system with blocks of at least %d bytes.", mappedPage)
 }

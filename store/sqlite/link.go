@@ -20,8 +20,8 @@ func (s *Store) AddLink(ctx context.Context, l *bothy.Link) error {
 	n, err := s.execCount(ctx, "add link", s.stmt.addLink, l.ID, l.ProjectID, l.SandboxID, l.TokenID,
 		nanos(l.CreatedAt), nanos(l.ExpiresAt), text, l.TokenID, l.SandboxID)
 	if err == nil && n == 0 {
-		return bothy.Errorf(bothy.CodeConflict, "the sandbox %s has ended, or the key that asked for the link was revoked", l.SandboxID).
-			WithHint("Make a sandbox, or a key, and try again.")
+		return bothy.Errorf(bothy.CodeConflict, "the sandbox %s has ended, or the key that requested the link was revoked", l.SandboxID).
+			WithHint("Create a sandbox or a key, and try again.")
 	}
 	return err
 }

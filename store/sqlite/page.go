@@ -41,7 +41,7 @@ func in[T ~string](q *selection, column string, values []T) {
 	q.add(column+" IN (?"+strings.Repeat(", ?", len(values)-1)+")", args...)
 }
 
-// query asks for one row more than fits the page, to see whether it is the last.
+// query selects one row more than the page size, to determine whether it is the last page.
 func (q *selection) query(table string, limit int) (string, []any) {
 	return "SELECT record FROM " + table + " WHERE " + strings.Join(q.where, " AND ") +
 		" ORDER BY created_at DESC, id DESC LIMIT ?", append(q.args, limit+1)

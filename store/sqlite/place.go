@@ -69,7 +69,7 @@ func (s *Store) ForgetPlaces(ctx context.Context) error {
 	})
 }
 
-// changePlaces makes a change that survives a power cut, or none.
+// changePlaces applies a change atomically, such that it survives a power cut.
 func (s *Store) changePlaces(ctx context.Context, op string, change func(context.Context, *sql.Tx) error) error {
 	s.write.Lock()
 	defer s.write.Unlock()

@@ -14,7 +14,7 @@ import (
 func (s *Store) AddProject(ctx context.Context, p *bothy.Project) error {
 	n, err := s.execCount(ctx, "add project", s.stmt.addProject, p.ID, p.Plan, nanos(p.CreatedAt))
 	if err == nil && n == 0 {
-		return bothy.Errorf(bothy.CodeConflict, "there is a project %q already", p.ID).WithHint("Choose another name, or change that project.")
+		return bothy.Errorf(bothy.CodeConflict, "the project %q already exists", p.ID).WithHint("Choose another name, or change that project.")
 	}
 	return err
 }

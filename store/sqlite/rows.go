@@ -26,7 +26,7 @@ func (s *Store) ReadRows(ctx context.Context, t store.Table, each func([]any) er
 		columns = strings.Replace(columns, "project", "h.project", 1)
 		from += " h JOIN usage_keys k ON k.id = h.key"
 	case "usage_state":
-		from += " WHERE name <> '" + statePacked + "'" // is of this store alone
+		from += " WHERE name <> '" + statePacked + "'" // exists only in this kind of store
 	}
 	rows, err := db.QueryContext(ctx, "SELECT "+columns+" FROM "+from)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Store) WriteRows(ctx context.Context, t store.Table, rows [][]any) erro
 	defer s.write.Unlock()
 	switch t.Name {
 	case "events_end":
-		// The row exists only after a first event.
+		// The row does not exist before the first event.
 		_, err := s.fast.ExecContext(ctx, `DELETE FROM sqlite_sequence WHERE name = 'events'`)
 		if err == nil {
 			_, err = s.fast.ExecContext(ctx, `INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)`, rows[0]...)
@@ -98,7 +98,7 @@ func insert(ctx context.Context, db *sql.DB, t store.Table, rows [][]any) error 
 	return tx.Commit()
 }
 
-// writeHours writes records of usage as a server does, with all that is derived from them.
+// writeHours writes usage as a server does, with everything derived from it.
 func (s *Store) writeHours(ctx context.Context, rows [][]any) error {
 	b := store.UsageBatch{ID: random.Hex(16)}
 	for _, row := range rows {
@@ -106,7 +106,7 @@ func (s *Store) writeHours(ctx context.Context, rows [][]any) error {
 		for i, into := range []*string{&r.Project, &r.Template, &r.Sandbox, &r.Labels} {
 			text, ok := row[i].(string)
 			if !ok {
-				return fmt.Errorf("%v is no text", row[i])
+				return fmt.Errorf("%v is not a string", row[i])
 			}
 			*into = text
 		}
@@ -117,7 +117,7 @@ func (s *Store) writeHours(ctx context.Context, rows [][]any) error {
 		for i, into := range numbers {
 			n, ok := row[4+i].(int64)
 			if !ok {
-				return fmt.Errorf("%v is no number", row[4+i])
+				return fmt.Errorf("%v is not an integer", row[4+i])
 			}
 			*into = n
 		}

@@ -26,7 +26,7 @@ func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
 		}
 	}
 	st := s.stmt.putSandbox
-	if b.State == bothy.StatePaused || len(b.Checkpoints) > 0 { // a checkpoint that no row has is deleted
+	if b.State == bothy.StatePaused || len(b.Checkpoints) > 0 { // a checkpoint that no row lists would be deleted
 		st = s.stmt.putSandboxDurably
 	}
 	_, err = s.exec(ctx, "put sandbox", st, b.ID, b.ProjectID, b.Name, string(b.State),
@@ -55,8 +55,7 @@ func (s *Store) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) 
 	return record.DecodeSandbox(text)
 }
 
-// Sandboxes implements store.Store. Machines in a pool have no owner yet and
-// are in no list.
+// Sandboxes implements store.Store. Ready machines have no owner yet and are not listed.
 func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (bothy.Page[*store.Sandbox], error) {
 	var q selection
 	q.add("project = ? AND NOT pooled", projectID)
@@ -65,7 +64,7 @@ func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.Sandbox
 		q.add("name = ?", f.Name)
 	}
 	for k, v := range f.Metadata {
-		// json_each and not a JSON path: a key may hold dots and quotes.
+		// json_each instead of a JSON path, since keys may contain dots and quotes.
 		q.add("EXISTS (SELECT 1 FROM json_each(metadata) WHERE json_each.key = ? AND json_each.value = ?)", k, v)
 	}
 	if err := q.after(f.Cursor); err != nil {
@@ -100,7 +99,7 @@ func (s *Store) sandboxes(ctx context.Context, text string, args ...any) ([]*sto
 	return collect("list sandboxes", rows, err, record.DecodeSandbox)
 }
 
-// collect decodes all the rows of records.
+// collect decodes rows of records.
 func collect[T any](op string, rows *sql.Rows, err error, decode func(string) (T, error)) ([]T, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %s: %w", op, err)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// ForgetTemplateNames forgets all names of templates: a server that is alone has them in its
-// folder. They are here only on their way from one database to another.
+// ForgetTemplateNames deletes all template names: a server without a cluster has them in its
+// folder. They are here only after a transfer from another database.
 func (s *Store) ForgetTemplateNames(ctx context.Context) error {
 	s.write.Lock()
 	defer s.write.Unlock()

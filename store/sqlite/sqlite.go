@@ -1,5 +1,5 @@
-// Package sqlite keeps the server's state in one SQLite file. It is the store
-// of a single host; only server and tests open it.
+// Package sqlite stores the server's state in a SQLite file. It is the store of a single host;
+// only server and tests open it.
 package sqlite
 
 import (
@@ -26,18 +26,16 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// readers is how many reads may run at once.
+// readers is the number of concurrent reads.
 const readers = 4
 
 // Store is a store.Store in a SQLite file.
 //
-// The file is in WAL mode. Without a sync, a commit is in the operating
-// system's hands and survives a crash of this process; with one it also
-// survives a power cut, and costs an fsync. So there are two connections that
-// write: fast for what dies with the host anyway, durable for what must outlive
-// it. write is held while either of them is used, because SQLite allows only
-// one writer at a time and waiting here is cheaper and fairer than its busy
-// loop.
+// The file is in WAL mode. A commit without a sync is in the operating system's cache and
+// survives a crash of this process; one with a sync also survives a power cut, and costs an
+// fsync. So there are two connections that write: fast for what is lost with the host anyway,
+// durable for what must outlive it. write is held while either is used, because SQLite allows
+// only one writer at a time, and waiting here is cheaper and fairer than its busy loop.
 type Store struct {
 	write   sync.Mutex
 	packing sync.Mutex // taken before write
@@ -53,14 +51,14 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Option changes how a store is opened.
+// Option configures a store.
 type Option func(*Store)
 
-// WithNow sets the clock by which stored answers grow old.
+// WithNow sets the clock for the expiry of answers.
 func WithNow(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
-// Open opens the database at path, which it makes (for its owner alone) or
-// brings up to date as needed.
+// Open opens the database at path. It creates it, readable only by its owner, or migrates it as
+// needed.
 func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error) {
 	if err := roomToMap(filepath.Dir(path), unix.Statfs); err != nil {
 		return nil, err
@@ -85,7 +83,7 @@ func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error
 		return nil, err
 	}
 	if err := migrate(ctx, s.durable, &s.answers); err != nil {
-		return nil, fmt.Errorf("bring the database %s up to date: %w", path, err)
+		return nil, fmt.Errorf("migrate the database %s: %w", path, err)
 	}
 	if s.fast, err = connect(path, "NORMAL", 1); err != nil {
 		return nil, err
@@ -102,8 +100,8 @@ func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error
 	return s, nil
 }
 
-// makePrivate creates the file before SQLite does, which would ask for 0644.
-// The files that SQLite puts next to it get the same mode.
+// makePrivate creates the file before SQLite does, which would use mode 0644. Its companion
+// files get the same mode.
 func makePrivate(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -148,8 +146,8 @@ func migrate(ctx context.Context, db *sql.DB, a *answers) error {
 	return err
 }
 
-// refuseNewer refuses a database that a newer server has changed: this one would
-// neither find nor keep what it does not know.
+// refuseNewer refuses a database that a newer server has migrated: this one would neither read
+// nor preserve what it does not know.
 func refuseNewer(ctx context.Context, p *goose.Provider) error {
 	has, err := p.GetDBVersion(ctx)
 	if err != nil {
@@ -162,17 +160,17 @@ func refuseNewer(ctx context.Context, p *goose.Provider) error {
 	if has <= known {
 		return nil
 	}
-	return bothy.Errorf(bothy.CodeUnsupported, "the database was written by a newer server (its form is %d, and this program knows those up to %d)", has, known).
+	return bothy.Errorf(bothy.CodeUnsupported, "the database was migrated by a newer server (its schema is version %d, this program supports up to %d)", has, known).
 		WithHint("Start the newer program again, or restore the backup from before the upgrade.")
 }
 
-// Close closes the file. Calls that are under way fail.
+// Close closes the file. Calls in flight fail.
 func (s *Store) Close() error { return s.closeAll() }
 
 func (s *Store) closeAll() error {
 	var errs []error
-	// The last connection to close checkpoints the WAL into the database; it
-	// must be one that syncs.
+	// The connection closed last checkpoints the WAL into the database, so it must be one that
+	// syncs.
 	for _, db := range []*sql.DB{s.answers.db, s.read, s.fast, s.durable} {
 		if db != nil {
 			errs = append(errs, db.Close())
@@ -181,8 +179,8 @@ func (s *Store) closeAll() error {
 	return errors.Join(errs...)
 }
 
-// exec runs a prepared change. One that has begun is made to its end: to watch for the
-// caller's leaving takes a quarter of the time.
+// exec runs a prepared change. It is not cancelled with ctx: watching for that would take a
+// quarter of the time.
 func (s *Store) exec(ctx context.Context, op string, st *sql.Stmt, args ...any) (sql.Result, error) {
 	s.write.Lock()
 	defer s.write.Unlock()
@@ -206,11 +204,11 @@ func (s *Store) execCount(ctx context.Context, op string, st *sql.Stmt, args ...
 	return int(n), err
 }
 
-// deleteAtOnce is how many rows are deleted in one change, so that others who write
-// do not wait for all of them.
+// deleteAtOnce is how many rows one change deletes, so that other writers do not wait for all
+// of them.
 const deleteAtOnce = 500
 
-// deleteOld deletes the rows older than t in parts, and returns how many.
+// deleteOld deletes rows older than t in batches, and returns how many.
 func (s *Store) deleteOld(ctx context.Context, op string, st *sql.Stmt, t time.Time) (int, error) {
 	for all := 0; ; {
 		n, err := s.execCount(ctx, op, st, nanos(t), deleteAtOnce)

@@ -86,7 +86,7 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.read, &st.agents, `SELECT record FROM agents WHERE ?1 = '' OR project = ?1 ORDER BY created_at, id`},
 		{s.durable, &st.deleteAgents, `DELETE FROM agents WHERE project = ? AND id = ?`},
 		{s.durable, &st.deleteAgentSessions, `DELETE FROM agent_sessions WHERE attachment = ?`},
-		// Not durable: a host that dies takes the sandboxes' processes with it, and the lease.
+		// Not durable: if the host dies, the sandboxes' processes and the lease are gone too.
 		{s.fast, &st.putAgentSession, `INSERT INTO agent_sessions (attachment, session, record) VALUES (?, ?, ?)
 			ON CONFLICT (attachment, session) DO UPDATE SET record = excluded.record`},
 		{s.read, &st.agentSessions, `SELECT session, record FROM agent_sessions WHERE attachment = ?`},

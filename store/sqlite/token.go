@@ -86,7 +86,7 @@ func (s *Store) DeleteToken(ctx context.Context, projectID, id string) error {
 	return err
 }
 
-// TouchToken implements store.Store. The time of the last use only grows.
+// TouchToken implements store.Store. The time of the last use never decreases.
 func (s *Store) TouchToken(ctx context.Context, id string, usedAt time.Time) error {
 	_, err := s.exec(ctx, "touch token", s.stmt.touchToken, nanos(usedAt), id)
 	return err

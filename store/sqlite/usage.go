@@ -17,16 +17,15 @@ import (
 var _ store.Usage = (*Store)(nil)
 
 const (
-	// hoursPerDay is exact, since times are in UTC without leap seconds.
+	// hoursPerDay is exact: times are in UTC without leap seconds.
 	hoursPerDay = 24
-	// maxKeys bounds the keys that are remembered. They are forgotten
-	// beyond that.
+	// maxKeys limits the cached keys. Beyond it the cache is cleared.
 	maxKeys = 10000
 
 	meters = "vcpu, cpu, memory, egress, ingress, snapshots, templates"
 )
 
-// usageStatements are prepared apart from the others, which they would bury.
+// usageStatements are prepared separately, since there are many.
 type usageStatements struct {
 	hour, day, hourTotal, dayTotal, monthTotal, tree *sql.Stmt
 
@@ -36,7 +35,7 @@ type usageStatements struct {
 
 	mu   sync.Mutex
 	keys map[store.UsageKey]int64
-	// queries are of the connections that read, by their text.
+	// queries are cached statements of the reading connections, by text.
 	queries map[string]*sql.Stmt
 }
 
@@ -89,7 +88,7 @@ func addTo(table string, key ...string) string {
 const (
 	stateBatch   = "batch"
 	stateStorage = "storage"
-	statePacked  = "packed" // up to which hour there are packs
+	statePacked  = "packed" // the hour up to which packs exist
 )
 
 // WriteUsage implements store.Usage.
@@ -132,7 +131,7 @@ func (s *Store) WriteUsage(ctx context.Context, b store.UsageBatch) error {
 	return nil
 }
 
-// usageWriter remembers its first error and does nothing after it.
+// usageWriter keeps its first error and does nothing after it.
 type usageWriter struct {
 	ctx     context.Context
 	tx      *sql.Tx
@@ -193,7 +192,7 @@ type (
 // everybody is the project for sums over all projects.
 const everybody = ""
 
-// rows adds up what goes to the same row before it writes: the sums are few.
+// rows sums up what goes to the same row before writing: there are few sums.
 func (w *usageWriter) rows(rows []store.UsageRow) {
 	packed, err := w.packed()
 	if err != nil {
@@ -275,7 +274,7 @@ func dayOf(month int64) int64 {
 	return floorDiv(time.Date(int(month/12), time.Month(month%12+1), 1, 0, 0, 0, 0, time.UTC).Unix(), hoursPerDay*3600)
 }
 
-// key finds or makes the row of a key.
+// key returns the id of a key's row, creating it if needed.
 func (w *usageWriter) key(k store.UsageKey) int64 {
 	k.Root = ""
 	if id, ok := w.learned[k]; ok {
@@ -299,7 +298,7 @@ func (w *usageWriter) key(k store.UsageKey) int64 {
 	return id
 }
 
-// learn remembers the keys of a transaction that was committed.
+// learn caches the keys of a committed transaction.
 func (u *usageStatements) learn(keys map[store.UsageKey]int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -365,7 +364,7 @@ func scanCounts(c *store.Counts) []any {
 	return into
 }
 
-// budgetRecord is the part of a budget that has no columns.
+// budgetRecord is the part of a budget without columns of its own.
 type budgetRecord struct {
 	Warned   string `json:"warned,omitempty"`
 	Exceeded string `json:"exceeded,omitempty"`

@@ -13,11 +13,10 @@ import (
 	"github.com/bothy-dev/bothy/store/usage"
 )
 
-// Hours are packed when they are over: each time into the pack of their day, and
-// when that is over into one of its sums, and so for months. A pack that must be
-// made, or remade because something was counted late, is listed in
-// usage_unpacked, and until it is made its records are read instead. So no answer
-// ever depends on the progress of packing.
+// Hours are packed once they are over, into the pack of their day. When the day is over, its
+// sums are packed into the month's, and likewise for months. A pack that must be made, or
+// remade because of late usage, is listed in usage_unpacked. Until it is made, queries read its
+// rows instead, so no result depends on the progress of packing.
 
 // The grains of packs.
 const (
@@ -26,13 +25,13 @@ const (
 	grainMonth = "month"
 )
 
-// packsPerStep bounds how long a step takes.
+// packsPerStep limits the duration of a step.
 const packsPerStep = 16
 
-// nothingPacked is a time before all.
+// nothingPacked is before any usage.
 const nothingPacked = math.MinInt64 / 2
 
-// packed is up to which hour there are packs.
+// packed is the hour up to which packs exist.
 func (w *usageWriter) packed() (int64, error) {
 	v, err := w.state(statePacked)
 	if err != nil || v == "" {
@@ -41,7 +40,7 @@ func (w *usageWriter) packed() (int64, error) {
 	return strconv.ParseInt(v, 10, 64)
 }
 
-// packed is the same for a reader.
+// packed is the same for readers.
 func (s *Store) packed(ctx context.Context) (hour int64, err error) {
 	err = s.read.QueryRowContext(ctx, `SELECT value FROM usage_state WHERE name = ?`, statePacked).Scan(&hour)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -75,7 +74,7 @@ func (s *Store) PackUsage(ctx context.Context, before int64) (more bool, err err
 	return more || len(due) > 0, nil
 }
 
-// unpacked is a pack that is to be made.
+// unpacked is a pack that must be made.
 type unpacked struct {
 	packAt
 	version int64
@@ -97,8 +96,8 @@ func (s *Store) unpacked(ctx context.Context) (list []unpacked, err error) {
 	return list, rows.Err()
 }
 
-// packUpTo lets the hours up to before be packed, or those up to the end of a
-// day if that is less.
+// packUpTo marks the hours up to before, or up to the end of a day if that is earlier, for
+// packing.
 func (s *Store) packUpTo(ctx context.Context, before int64) (more bool, err error) {
 	s.write.Lock()
 	defer s.write.Unlock()
@@ -143,7 +142,7 @@ func (s *Store) packUpTo(ctx context.Context, before int64) (more bool, err erro
 	return true, w.err
 }
 
-// makePack makes a pack, unless its records change meanwhile: then it stays due.
+// makePack makes a pack. If its rows change meanwhile, it stays marked.
 func (s *Store) makePack(ctx context.Context, u unpacked) error {
 	packed, err := s.packed(ctx)
 	if err != nil {
@@ -189,7 +188,7 @@ func (s *Store) makePack(ctx context.Context, u unpacked) error {
 	return tx.Commit()
 }
 
-// dropPack causes a pack to be remade.
+// dropPack marks a damaged pack to be remade.
 func (s *Store) dropPack(ctx context.Context, p packAt) error {
 	s.write.Lock()
 	defer s.write.Unlock()
@@ -206,20 +205,20 @@ func (s *Store) dropPack(ctx context.Context, p packAt) error {
 	return w.err
 }
 
-// unpack causes a pack to be remade.
+// unpack marks a pack to be remade.
 func (w *usageWriter) unpack(p packAt) {
 	w.exec(w.u.dropPack, p.grain, p.at, p.project)
 	w.exec(w.u.unpack, p.grain, p.at, p.project)
 }
 
-// digestChunk is the number of the chunk in which a month is added up for questions
-// that are about no sandbox. A part of it with the content elsewhere stands for one
-// that only the other chunks have.
+// digestChunk is the number of the chunk with the sums of a month, for queries that do not
+// select a sandbox. A part with the content elsewhere stands for one that only the other chunks
+// have.
 const digestChunk = -1
 
 var elsewhere = []byte{0}
 
-// storedChunk is a chunk as it is stored, with its first and last sandbox.
+// storedChunk is a chunk as stored, with its first and last sandbox.
 type storedChunk struct {
 	chunk       int
 	first, last string
@@ -250,7 +249,7 @@ func packsOf(c cell, project string, records []usage.Record) (list []storedChunk
 	return list
 }
 
-// records reads the records of hours or of days, those of a month added up.
+// records reads the rows of hours or days, summing up those of a month.
 func (s *Store) records(ctx context.Context, c cell, project string) ([]usage.Record, error) {
 	text := `SELECT t.day - ?, k.template, k.sandbox, k.labels, ` + meters + `
 		FROM usage_days t JOIN usage_keys k ON k.id = t.key WHERE t.project = ? AND t.day >= ? AND t.day < ?`

@@ -13,10 +13,9 @@ import (
 	"github.com/bothy-dev/bothy/store/usage"
 )
 
-// A query is answered from the largest periods that fit: whole months and days
-// from monthly and daily data, and the rest at both ends from hours. Queries by
-// template and project use the tables of totals, those by sandbox and label the
-// packs.
+// A query uses the largest periods that fit: whole months and days from monthly and daily data,
+// and hours for the rest at both ends. Queries by template and project use the tables of
+// totals, those by sandbox and label the packs.
 
 // QueryUsage implements store.Usage.
 func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) (list []store.UsageGroup, err error) {
@@ -44,14 +43,13 @@ func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) (list []stor
 	return found.Page(), nil
 }
 
-// usagePart is a stretch of time in the unit of a grain. to is not included.
+// usagePart is a period in units of a grain. to is exclusive.
 type usagePart struct {
 	grain    string
 	from, to int64
 }
 
-// usageParts divides the time of a question, in order. Months are only made of days
-// before the day allDays.
+// usageParts divides a query's period, in order. Months are used only before the day allDays.
 func usageParts(q store.UsageQuery, allDays int64) []usagePart {
 	firstDay, lastDay := floorDiv(q.From+hoursPerDay-1, hoursPerDay), floorDiv(q.To, hoursPerDay)
 	if q.Hour || firstDay >= lastDay {
@@ -66,13 +64,13 @@ func usageParts(q store.UsageQuery, allDays int64) []usagePart {
 }
 
 const (
-	// never is a day after all.
+	// never is after any day.
 	never = 1 << 24
-	// firstSlice is in how much time a page is looked for first.
+	// firstSlice is the period that is searched first for a page.
 	firstSlice = 32
 )
 
-// queryTotals answers from the tables of totals.
+// queryTotals answers a query from the tables of totals.
 func (s *Store) queryTotals(ctx context.Context, q store.UsageQuery, found *usage.Groups) error {
 	projects := []string{q.In.Project} // or everybody
 	if q.Project && q.In.Project == "" {
@@ -106,8 +104,8 @@ func (s *Store) queryTotals(ctx context.Context, q store.UsageQuery, found *usag
 	return nil
 }
 
-// nextSlice is how much time may hold the groups that are missing, when some were
-// found in the slice before.
+// nextSlice is the period likely to contain the missing groups, given how many the previous
+// slice had.
 func nextSlice(step int64, found, missing int) int64 {
 	if found <= 0 || missing <= 0 {
 		return 2 * step
@@ -115,7 +113,7 @@ func nextSlice(step int64, found, missing int) int64 {
 	return max(1, min(8*step, step*int64(missing)/int64(found)+1))
 }
 
-// group is the time of the group that a unit of a part belongs to.
+// group is the time of the group that a unit belongs to.
 func (p usagePart) group(unit int64, q store.UsageQuery) int64 {
 	switch {
 	case !q.Hour && !q.Day:
@@ -126,7 +124,7 @@ func (p usagePart) group(unit int64, q store.UsageQuery) int64 {
 	return unit
 }
 
-// totals adds up a period of one project, or of all.
+// totals sums up a period of one project, or of all.
 func (s *Store) totals(ctx context.Context, q store.UsageQuery, p usagePart, project string, found *usage.Groups) error {
 	var of store.UsageGroup
 	var c store.Counts
@@ -174,7 +172,7 @@ func (s *Store) totals(ctx context.Context, q store.UsageQuery, p usagePart, pro
 	return rows.Err()
 }
 
-// sums are the sums of all meters.
+// sums is the SQL for the sums of all meters.
 func sums(table string) string {
 	list := strings.Split(meters, ", ")
 	for i, m := range list {
@@ -209,13 +207,13 @@ type cell struct {
 	grain    string
 	at       int64
 	from, to int64
-	// group is the time of its groups, or of the first of them.
+	// group is the time of its groups, or of the first one.
 	group int64
-	// rows says that there is no pack, but only records.
+	// rows says that there is no pack, only rows.
 	rows bool
 }
 
-// queryPacks answers from the packs, and from the records if there is none.
+// queryPacks answers a query from the packs, and from rows where there are none.
 func (s *Store) queryPacks(ctx context.Context, q store.UsageQuery, found *usage.Groups) error {
 	packed, err := s.packed(ctx)
 	if err != nil {
@@ -245,7 +243,7 @@ func (s *Store) queryPacks(ctx context.Context, q store.UsageQuery, found *usage
 	return nil
 }
 
-// clip leaves out the months before and after all records.
+// clip restricts the query to the months with usage.
 func (s *Store) clip(ctx context.Context, q *store.UsageQuery) error {
 	var first, last sql.NullInt64
 	rows, err := s.queryAgain(ctx, `SELECT (SELECT min(hour) FROM usage_hour_totals WHERE project = ?1), (SELECT max(hour) FROM usage_hour_totals WHERE project = ?1)`, everybody)
@@ -263,12 +261,12 @@ func (s *Store) clip(ctx context.Context, q *store.UsageQuery) error {
 	return rows.Err()
 }
 
-// maxRows is how many hours or days are read from the records at a time.
+// maxRows is how many hours or days of rows are read at a time.
 const maxRows = 128
 
-// cells divides the time of a question by packs, in order.
+// cells divides a query's period by packs, in order.
 func cells(q store.UsageQuery, packed int64) (list []cell) {
-	today := floorDiv(packed, hoursPerDay) // of which not all is packed
+	today := floorDiv(packed, hoursPerDay) // not fully packed yet
 	for _, p := range usageParts(q, today) {
 		for at := p.from; at < p.to; {
 			c := cell{grain: p.grain, at: at, from: at, to: at + 1, group: p.group(at, q)}
@@ -314,7 +312,7 @@ func hourCells(q store.UsageQuery, p usagePart, packed int64) (list []cell) {
 	return list
 }
 
-// queryCell adds up what several projects have in a cell.
+// queryCell sums up a cell for several projects.
 func (s *Store) queryCell(ctx context.Context, q store.UsageQuery, c cell, projects []string, found *usage.Groups) error {
 	if c.rows {
 		for _, project := range projects {
@@ -349,7 +347,7 @@ func (s *Store) queryCell(ctx context.Context, q store.UsageQuery, c cell, proje
 	return err
 }
 
-// queryRecords is for data that is not packed.
+// queryRecords sums up a cell that is not packed.
 func (s *Store) queryRecords(ctx context.Context, q store.UsageQuery, c cell, project string, found *usage.Groups) error {
 	records, err := s.records(ctx, c, project)
 	if p := usage.PackRecords(project, records, c.grain == grainHour || c.rows); p != nil && err == nil {
@@ -359,9 +357,8 @@ func (s *Store) queryRecords(ctx context.Context, q store.UsageQuery, c cell, pr
 	return err
 }
 
-// eachPack adds up what the question asks of the packs of a cell, or of their
-// digests. It tells of which projects the digest does not know the answer, and of
-// which there is no pack, so that the records must be read.
+// eachPack sums up the packs of a cell, or their digests. It returns the projects whose digest
+// cannot answer the query, and those without a pack, whose rows must be read.
 func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projects []string, digests bool, found *usage.Groups, t usage.Stretch) (whole, unpacked []string, err error) {
 	var parts []string
 	if c.grain == grainHour {
@@ -413,10 +410,10 @@ func (s *Store) eachPack(ctx context.Context, q store.UsageQuery, c cell, projec
 	return whole, unpacked, rows.Err()
 }
 
-// maxQueries bounds the questions about packs that are kept prepared.
+// maxQueries limits the cached statements for packs.
 const maxQueries = 128
 
-// queryAgain is for queries that one answer makes many times: it prepares them.
+// queryAgain is for statements that a query runs many times: it prepares them.
 func (s *Store) queryAgain(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	s.usage.mu.Lock()
 	st, known := s.usage.queries[text]
@@ -444,9 +441,8 @@ func (s *Store) queryAgain(ctx context.Context, text string, args ...any) (*sql.
 
 func isElsewhere(part sql.RawBytes) bool { return bytes.Equal(part, elsewhere) }
 
-// packSQL reads the parts of the packs of a cell, the counts last, and rows without
-// those for what is not packed: in one statement, because a pack may be made between
-// two.
+// packSQL selects the parts of the packs of a cell, the counts last, and rows without parts for
+// what is not packed. It is one statement, because a pack may be made between two.
 func packSQL(q store.UsageQuery, c cell, projects, parts []string, digests bool, found *usage.Groups) (text string, args []any) {
 	arg := func(v any) string {
 		args = append(args, v)
@@ -484,7 +480,7 @@ func packSQL(q store.UsageQuery, c cell, projects, parts []string, digests bool,
 		" UNION ALL SELECT " + columns + ", data FROM usage_packs c WHERE " + which, args
 }
 
-// damagedPack is the error of a pack that cannot be read.
+// damagedPack is the error for a damaged pack.
 type damagedPack packAt
 
 func (d damagedPack) Error() string {

@@ -15,7 +15,7 @@ func linkIDs(links []*bothy.Link) []string {
 	return out
 }
 
-// linked is a store with two keys, two sandboxes and four links.
+// linked returns a store with two keys, two sandboxes and four links.
 func linked(t *testing.T, f *fixture) (whole *bothy.Link) {
 	t.Helper()
 	for _, id := range []string{"t1", "t2"} {

@@ -16,8 +16,8 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// fill sets every field that v has to something that is not zero, so that a
-// field which a store forgets is missed.
+// fill sets every field of v to a non-zero value, so that a field which a store does not keep
+// is noticed.
 func fill(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch x := v.Addr().Interface().(type) {
@@ -68,7 +68,7 @@ func full[T any](t *testing.T) *T {
 	return v
 }
 
-// equal compares two values, an empty map or slice being as good as none.
+// equal compares two values; empty and nil maps and slices are equal.
 func equal(t *testing.T, got, want any) {
 	t.Helper()
 	opts := []cmp.Option{cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}

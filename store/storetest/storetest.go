@@ -1,5 +1,4 @@
-// Package storetest is the suite that every store.Store must pass. Only tests
-// of stores import it.
+// Package storetest is the test suite for every store.Store. Only tests of stores import it.
 package storetest
 
 import (
@@ -76,7 +75,7 @@ func Run(t *testing.T, make Maker) {
 	}
 }
 
-// epoch has digits down to the nanosecond, which a store must keep.
+// epoch has nanosecond digits, which a store must preserve.
 var epoch = time.Date(2026, 3, 1, 12, 30, 45, 123456789, time.UTC)
 
 type fixture struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// usage is the part of a store that stores usage.
+// usage is the store's usage interface.
 func (f *fixture) usage() store.Usage {
 	f.Helper()
 	u, ok := f.Store.(store.Usage)
@@ -58,7 +58,7 @@ func testUsageBatches(t *testing.T, f *fixture) {
 	}
 }
 
-// testUsageQueries compares answers with sums over the rows themselves.
+// testUsageQueries compares results with sums over the rows.
 func testUsageQueries(t *testing.T, f *fixture) {
 	r := rand.New(rand.NewPCG(1, 2))
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }
@@ -124,7 +124,7 @@ func testUsageQueries(t *testing.T, f *fixture) {
 	}
 }
 
-// pages is an answer, page by page.
+// pages queries page by page.
 func (f *fixture) pages(q store.UsageQuery) (all []store.UsageGroup) {
 	f.Helper()
 	for {
@@ -144,7 +144,7 @@ func sameGroup(a, b store.UsageGroup) bool {
 	return store.CompareUsage(a, b) == 0 && a.Counts == b.Counts
 }
 
-// sumUp is the expected answer to a query.
+// sumUp is the expected result of a query.
 func sumUp(rows []store.UsageRow, q store.UsageQuery) []store.UsageGroup {
 	sums := map[string]*store.UsageGroup{}
 	in := func(want, is string) bool { return want == "" || want == is }

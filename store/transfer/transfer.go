@@ -1,5 +1,4 @@
-// Package transfer carries all that one store keeps to another of any kind. Only server uses
-// it.
+// Package transfer copies all records of one store to another of any kind. Only server uses it.
 package transfer
 
 import (
@@ -10,19 +9,19 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// atOnce is how many rows are written together.
+// atOnce is the number of rows per write.
 const atOnce = 1000
 
-// Moved is how many rows of a table were carried.
+// Moved is the number of transferred rows of a table.
 type Moved struct {
 	Table string `json:"table"`
 	Rows  int    `json:"rows"`
 }
 
-// errFound ends the reading of a table.
+// errFound stops reading a table.
 var errFound = errors.New("there is a row")
 
-// Empty reports whether a store keeps nothing.
+// Empty reports whether a store has no records.
 func Empty(ctx context.Context, s store.RowReader) (bool, error) {
 	for _, t := range store.Tables {
 		err := s.ReadRows(ctx, t, func([]any) error { return errFound })
@@ -36,12 +35,12 @@ func Empty(ctx context.Context, s store.RowReader) (bool, error) {
 	return true, nil
 }
 
-// Rows carries all rows from one store to another, which is empty.
+// Rows copies all rows from one store to another, which must be empty.
 func Rows(ctx context.Context, from store.RowReader, to store.Rows) (all []Moved, err error) {
 	for _, t := range store.Tables {
 		n, err := table(ctx, t, from, to)
 		if err != nil {
-			return all, fmt.Errorf("carry %s: %w", t.Name, err)
+			return all, fmt.Errorf("transfer %s: %w", t.Name, err)
 		}
 		all = append(all, Moved{t.Name, n})
 	}

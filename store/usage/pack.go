@@ -1,15 +1,14 @@
-// Package usage stores usage in packs: columns for one project and one period. A query
-// reads only the columns that it needs, so adding up millions of records takes as long as
+// Package usage stores usage in packs: columnar blocks for one project and one period. A query
+// reads only the columns that it needs, so summing up millions of records takes as long as
 // reading thousands of rows from the database.
 //
-// What is written first are rows: amounts of each meter by hour and key (project,
-// template, sandbox, labels). They are authoritative, and packs are made from them, by
-// day for hours and by month for days, once a period is over. A damaged or missing pack
-// is remade, and queries are answered from the rows meanwhile. Package store/sqlite holds
-// the rows and the packs, and decides which to use.
+// Usage is first written as rows: amounts of each meter by hour and key (project, template,
+// sandbox, labels). Rows are authoritative. Once a period is over, packs are made from them, by
+// day for hours and by month for days. A damaged or missing pack is rebuilt, and queries use
+// the rows meanwhile. Package store/sqlite stores rows and packs, and decides which to use.
 //
-// An answer is a page of groups in order. It is made in one pass over the packs that
-// keeps only the groups that can still be on the page.
+// A result is a page of groups in order. It is computed in one pass over the packs that keeps
+// only the groups that can still be on the page.
 package usage
 
 import (
@@ -25,25 +24,24 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// A pack holds the records of one project and one stretch of time as columns, so
-// that a question reads only what it asks about, and adds up millions of records
-// in the time in which the database hands out thousands of rows.
+// A pack contains the records of one project and one period as columns. The formats are as
+// follows.
 //
-// A column of words is
+// A column of words (strings) is
 //
-//	uint32 records, uint32 words, byte id width, byte end width, ends[words], text, ids[records]
+//  	uint32 records, uint32 words, byte id width, byte end width, ends[words], text, ids[records]
 //
-// where the words are sorted, so that ids compare as their words do. An id width of
-// 0 says that each record's id is its number, and an end width of 0 that there is
-// one end, of 4 bytes, and all words are as long as that. A column of counts is
+// where the words are sorted, so that ids compare as their words do. An id width of 0 means
+// that each record's id is its index. An end width of 0 means that all words have the same
+// length, which is given by a single end of 4 bytes. A column of counts is
 //
-//	uint32 records, {byte width, uint64 least}[7], and for each meter counts[records]
+//  	uint32 records, {byte width, uint64 least}[7], and for each meter counts[records]
 //
-// where each count is what is above the least, and 8 bytes of nothing, so that every
-// count can be read as 8 bytes. All numbers are little-endian. What is stored ends
-// with a CRC-32C of the rest. The counts and all small columns are stored together.
+// where each count is relative to least. It is followed by 8 zero bytes, so that every count
+// can be read as 8 bytes. All numbers are little-endian. A stored part ends with a CRC-32C of
+// the rest. The counts and all small columns are stored together.
 
-// The parts of a pack, besides labelPart followed by the label's name.
+// The parts of a pack, besides PartLabel followed by the label's name.
 const (
 	PartCounts   = "counts"
 	PartHour     = "hour"
@@ -52,7 +50,7 @@ const (
 	PartLabel    = "label:"
 )
 
-// words is a column of words; nil is one in which every word is "".
+// words is a column of strings; nil is a column of empty strings.
 type words []byte
 
 const wordsHead = 10
@@ -64,7 +62,7 @@ func (w words) len() int {
 	return int(binary.LittleEndian.Uint32(w[4:]))
 }
 
-// number reads a number of a width that is 1, 2 or 4.
+// number reads a number of width 1, 2 or 4.
 func number(b []byte, width, i int) int {
 	switch width {
 	case 1:
@@ -80,7 +78,7 @@ func appendNumber(b []byte, width, n int) []byte {
 	return b[:len(b)-4+width]
 }
 
-// widthOf is the width of numbers up to n.
+// widthOf is the width needed for numbers up to n.
 func widthOf(n int) int {
 	switch {
 	case n < 1<<8:
@@ -91,7 +89,7 @@ func widthOf(n int) int {
 	return 4
 }
 
-// text is where the text begins, and how long it is.
+// text is the offset and length of the text.
 func (w words) text() (at, length int) {
 	n, width := w.len(), int(w[9])
 	if width == 0 {
@@ -118,13 +116,13 @@ func (w words) bytes(i int) []byte {
 	return w[at+from : at+number(w[wordsHead:], width, i)]
 }
 
-// ids are the column's words by record, width bytes each.
+// ids are the ids of all records, width bytes each.
 func (w words) ids() (ids []byte, width int) {
 	at, length := w.text()
 	return w[at+length:], int(w[8])
 }
 
-// id is which word a record has.
+// id is the index of a record's word.
 func (w words) id(record int) int {
 	if w == nil {
 		return 0
@@ -138,7 +136,7 @@ func (w words) id(record int) int {
 
 func (w words) of(record int) string { return string(w.bytes(w.id(record))) }
 
-// search is where a word is, or would be.
+// search returns the index of a word, or where it would be inserted.
 func (w words) search(word string) (i int, found bool) {
 	i = sort.Search(w.len(), func(i int) bool { return string(w.bytes(i)) >= word })
 	return i, i < w.len() && string(w.bytes(i)) == word
@@ -191,8 +189,8 @@ const (
 
 func (c counts) records() int { return int(binary.LittleEndian.Uint32(c)) }
 
-// meter is where one meter's counts begin, how wide they are, what to keep of 8
-// bytes that are read there, and what to add to it.
+// meter describes one meter's counts: their offset and width, the mask for 8 bytes read there,
+// and the amount to add.
 type meter struct {
 	at, width int
 	mask      uint64
@@ -203,7 +201,7 @@ func (c counts) meters() (list [len(store.Counts{})]meter) {
 	at := countsHead
 	for i := range list {
 		width := int(c[4+9*i])
-		list[i] = meter{at, width, uint64(1)<<(8*width) - 1, int64(binary.LittleEndian.Uint64(c[5+9*i:]))} // of 8 bytes all
+		list[i] = meter{at, width, uint64(1)<<(8*width) - 1, int64(binary.LittleEndian.Uint64(c[5+9*i:]))} // a shift by 64 gives 0, so the mask has all bits set
 		at += width * c.records()
 	}
 	return list
@@ -236,23 +234,23 @@ func packCounts(values []store.Counts) counts {
 type Pack struct {
 	Project string
 	counts  counts
-	// hours are since the pack's first; nil for a pack of days or months. In one
-	// that is made of several days for a question they are days.
+	// hours are relative to the pack's first; nil for packs of days or months. In a pack merged
+	// from several days for one query, they are days.
 	hours     []byte
 	templates words
 	sandboxes words
 	labels    map[string]words
 }
 
-// castagnoli is the polynomial that processors have an instruction for.
+// castagnoli is the polynomial with hardware support.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sealed is a part as stored, with its checksum.
+// sealed is a part with its checksum, as stored.
 func sealed(part []byte) []byte {
 	return binary.LittleEndian.AppendUint32(slices.Clip(part), crc32.Checksum(part, castagnoli))
 }
 
-// Set adds a part as it was stored, and reports whether it is as it was.
+// Set adds a stored part, and reports whether its checksum is correct.
 func (p *Pack) Set(part string, data []byte) bool {
 	n := len(data) - 4
 	if n < 0 || crc32.Checksum(data[:n], castagnoli) != binary.LittleEndian.Uint32(data[n:]) {
@@ -261,8 +259,8 @@ func (p *Pack) Set(part string, data []byte) bool {
 	if data = data[:n]; part != PartCounts {
 		return p.column(part, data)
 	}
-	// The counts, and with them the columns that are so small that it costs less
-	// to read them in any case: {uint32 bytes, byte name's bytes, name, column}.
+	// The counts, and columns so small that always reading them is cheaper:
+	// {uint32 bytes, byte length of the name, name, column}.
 	for len(data) > 5 {
 		size, name := int(binary.LittleEndian.Uint32(data)), int(data[4])
 		if data = data[5:]; name+size > len(data) || !p.column(string(data[:name]), data[name:name+size:name+size]) {
@@ -294,17 +292,16 @@ func (p *Pack) column(part string, data []byte) bool {
 	return len(data) > wordsHead
 }
 
-// Lacks reports whether there is less in the pack than the question needs.
+// Lacks reports whether parts that the query needs are missing.
 func (p *Pack) Lacks(q store.UsageQuery, hours bool) bool {
 	return p.counts == nil || hours && p.hours == nil || p.templates == nil && (q.Template || q.In.Template != "") ||
 		p.sandboxes == nil && (q.Sandbox || q.In.Sandbox != "")
 }
 
-// smallColumn is how many bytes of a record make a column that is stored with the
-// counts.
+// smallColumn is the size in bytes per record up to which a column is stored with the counts.
 const smallColumn = 2
 
-// Parts are all parts as they are stored.
+// Parts returns all parts as they are stored.
 func (p *Pack) Parts() map[string][]byte {
 	columns := map[string][]byte{PartCounts: p.counts, PartTemplate: p.templates, PartSandbox: p.sandboxes}
 	if p.hours != nil {
@@ -328,9 +325,9 @@ func (p *Pack) Parts() map[string][]byte {
 	return stored
 }
 
-// Record is what packs are made of.
+// Record is an input of a pack.
 type Record struct {
-	hour              byte // since the pack's first
+	hour              byte // relative to the pack's first
 	template, Sandbox string
 	labels            map[string]string
 	store.Counts
@@ -342,8 +339,8 @@ type Packer struct {
 	parsed  map[string]map[string]string
 }
 
-// Add adds a record; hour is since the pack's first. labels is JSON or empty.
-// What is nothing is left out.
+// Add adds a record; hour is relative to the pack's first, and labels is JSON or empty. Records
+// without usage are skipped.
 func (p *Packer) Add(hour int64, template, sandbox, labels string, c store.Counts) error {
 	if c == (store.Counts{}) {
 		return nil
@@ -391,7 +388,7 @@ func PackRecords(project string, records []Record, hours bool) *Pack {
 	return p
 }
 
-// labelsOf are the values of each label.
+// labelsOf returns the values of each label.
 func labelsOf(records []Record) map[string]map[string]bool {
 	found := map[string]map[string]bool{}
 	for _, r := range records {
@@ -405,19 +402,19 @@ func labelsOf(records []Record) map[string]map[string]bool {
 	return found
 }
 
-// chunkRecords is how many records there are in one chunk of a pack. More would
-// make parts for which the database's driver asks the system for memory each time.
+// chunkRecords is the number of records in a chunk of a pack. Larger parts would make the
+// database's driver allocate memory from the system each time.
 const chunkRecords = 768
 
-// Chunks divides the records of days and months so that one with a sandbox is found
-// without the others.
+// Chunks divides the records of days and months by sandbox, so that one sandbox's are found
+// without reading the others.
 func Chunks(records []Record) [][]Record {
 	slices.SortFunc(records, func(a, b Record) int { return strings.Compare(a.Sandbox, b.Sandbox) })
 	return slices.Collect(slices.Chunk(records, chunkRecords))
 }
 
-// Digest adds up records that differ only in what many records have each their own
-// of: their sandbox, and labels that are in left.
+// Digest sums up records that differ only in high-cardinality fields: the sandbox, and the
+// labels returned in left.
 func Digest(records []Record) (sums []Record, left []string) {
 	kept := map[string]bool{}
 	for label, values := range labelsOf(records) {

@@ -9,25 +9,23 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// A page of an answer is made in one pass that keeps only groups that can be on
-// it: those after the previous page, and before the last of the groups that
-// already fill it.
+// A page of a result is computed in one pass that keeps only groups that can be on it: those
+// after the previous page, and before the last of the groups that already fill it.
 
-// Groups are the groups of a page.
+// Groups collects the groups of a page.
 type Groups struct {
 	After *store.UsageGroup
-	limit int // 0 is none
+	limit int // 0 means no limit
 	index map[string]*group
 	List  []*group
-	// Last is the last group that can still be on the page; nil while there
-	// are too few.
+	// Last is the last group that can still be on the page; nil while it is not full.
 	Last *store.UsageGroup
 
 	name    []byte
-	scanner scanner // whose space is used for pack after pack
+	scanner scanner // reused for all packs
 }
 
-// group is a group with its name, by which groups are in order.
+// group is a group with its sort key.
 type group struct {
 	name string
 	store.UsageGroup
@@ -37,10 +35,10 @@ func NewGroups(q store.UsageQuery) *Groups {
 	return &Groups{After: q.After, limit: q.Limit, index: map[string]*group{}}
 }
 
-// slack is how many more groups than fit are kept until they are sorted out.
+// slack is how many surplus groups are kept before they are dropped.
 const slack = 1024
 
-// Add adds to a group, unless the page is without it. It keeps of.Labels.
+// Add adds to a group, unless it cannot be on the page. It keeps of.Labels.
 func (g *Groups) Add(of store.UsageGroup, c store.Counts) {
 	if g.After != nil && store.CompareUsage(of, *g.After) <= 0 || g.Last != nil && store.CompareUsage(of, *g.Last) > 0 {
 		return
@@ -62,7 +60,7 @@ func (g *Groups) Add(of store.UsageGroup, c store.Counts) {
 	g.List = append(g.List, made)
 }
 
-// nameOf appends a unique name of a group, in the same order as the groups.
+// nameOf appends a unique key of a group that sorts as the groups do.
 func nameOf(b []byte, of store.UsageGroup) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(of.At))
 	b = appendWord(appendWord(appendWord(b, of.Project), of.Sandbox), of.Template)
@@ -72,7 +70,7 @@ func nameOf(b []byte, of store.UsageGroup) []byte {
 	return b
 }
 
-// appendWord appends a word and its end, which comes before every other byte.
+// appendWord appends a string with a terminator that sorts before every other byte.
 func appendWord(b []byte, s string) []byte {
 	for strings.IndexByte(s, 0) >= 0 {
 		i := strings.IndexByte(s, 0)
@@ -121,17 +119,16 @@ func (g *Groups) Page() []store.UsageGroup {
 	return list
 }
 
-// Stretch is what is asked of a pack, since its first hour or day where it has
-// them.
+// Stretch is the period queried in a pack, relative to its first hour or day if it has them.
 type Stretch struct {
 	From, To int64
-	// At is the group's time of all of it, or of its first hour or day where it
-	// is split by them.
+	// At is the time of the groups, or of the first one if the period is split by hours or
+	// days.
 	At    int64
 	Split bool
 }
 
-// Scan adds up a pack.
+// Scan sums up a pack.
 func (p *Pack) Scan(q store.UsageQuery, t Stretch, into *Groups) {
 	s := &into.scanner
 	s.p, s.n, s.q, s.t, s.first = p, p.counts.records(), q, t, s.first[:0]
@@ -155,8 +152,8 @@ type scanner struct {
 	q store.UsageQuery
 	t Stretch
 
-	// records are those that are asked for, and ranks their groups', in the
-	// order of the groups; size is more than the largest rank.
+	// records are the selected records, and ranks the ranks of their groups, in the order of
+	// the groups; size is above the largest rank.
 	records []int32
 	ranks   []uint64
 	size    uint64
@@ -164,19 +161,19 @@ type scanner struct {
 	high    bound
 
 	sums     []store.Counts
-	first    []int32 // a record of each
+	first    []int32 // one record of each group
 	numbered []int32 // the group of each record
 	table    []int32
 }
 
-// cleared is a slice of n zeros, in the same space if it is large enough.
+// cleared returns n zeros, reusing the slice if it is large enough.
 func cleared[T any](s []T, n int) []T {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
 	return s
 }
 
-// choose finds the records that the question is about.
+// choose selects the records that match the query.
 func (s *scanner) choose() bool {
 	template, sandbox := -1, -1
 	var ok bool
@@ -201,8 +198,7 @@ func (s *scanner) choose() bool {
 	return len(s.records) > 0
 }
 
-// rank gives the records numbers that are in the order of their groups, and drops
-// those that the page is without.
+// rank ranks the records by their groups, and drops those that cannot be on the page.
 func (s *scanner) rank(of store.UsageGroup, into *Groups) {
 	s.ranks, s.size = cleared(s.ranks, len(s.records)), 1
 	s.low, s.high = bound{exact: true}, bound{exact: true}
@@ -249,7 +245,7 @@ func (s *scanner) rank(of store.UsageGroup, into *Groups) {
 	s.within()
 }
 
-// spans is more than the hours or days of a pack.
+// spans is above the number of hours or days in a pack.
 const spans = 1 << 8
 
 func (s *scanner) searchHour(at int64) place {
@@ -269,14 +265,13 @@ type place struct {
 	found bool
 }
 
-// bound is a rank. If it is not exact, it is the first behind the group that is
-// meant, which is none of the pack's.
+// bound is a rank. If it is not exact, the group is not in the pack, and it is the next rank.
 type bound struct {
 	at    uint64
 	exact bool
 }
 
-// next moves to a further column.
+// next extends the rank by another column.
 func (b *bound) next(size uint64, p place) {
 	b.at *= size
 	if b.exact {
@@ -284,7 +279,7 @@ func (b *bound) next(size uint64, p place) {
 	}
 }
 
-// fix is next for a column with one value, given how what is meant compares to it.
+// fix is next for a column with a single value, given how the bound compares to it.
 func (b *bound) fix(compared int) {
 	switch {
 	case compared < 0:
@@ -329,7 +324,7 @@ func (s *scanner) words(w words, after, last string) {
 // most is the largest possible rank.
 const most = 1 << 62
 
-// grow makes room in the ranks for another column of n values.
+// grow extends the ranks by a column of the given size.
 func (s *scanner) grow(size uint64, after, last place) uint64 {
 	if s.size > most/size {
 		s.squeeze()
@@ -340,7 +335,7 @@ func (s *scanner) grow(size uint64, after, last place) uint64 {
 	return size
 }
 
-// squeeze takes the gaps out of the ranks.
+// squeeze renumbers the ranks without gaps.
 func (s *scanner) squeeze() {
 	used := slices.Clone(s.ranks)
 	slices.Sort(used)
@@ -378,7 +373,7 @@ func (s *scanner) within() {
 	s.ranks, s.records = s.ranks[:n], s.records[:n]
 }
 
-// sum adds up the records of each rank.
+// sum sums up the records of each rank.
 func (s *scanner) sum() {
 	group := s.numbers()
 	s.sums = cleared(s.sums, len(s.first))
@@ -392,14 +387,14 @@ func (s *scanner) sum() {
 	}
 }
 
-// numbers tells which group each record belongs to.
+// numbers returns the group index of each record.
 func (s *scanner) numbers() []int32 {
 	s.numbered = cleared(s.numbered, len(s.records))
 	group := s.numbered
 	number := func(i int, of *int32) {
 		if *of == 0 {
 			s.first = append(s.first, s.records[i])
-			*of = int32(len(s.first)) // and 1
+			*of = int32(len(s.first)) // index plus one
 		}
 		group[i] = *of - 1
 	}
@@ -423,7 +418,7 @@ func (s *scanner) numbers() []int32 {
 	return group
 }
 
-// group is the group of a record.
+// group returns the group of a record.
 func (s *scanner) group(of store.UsageGroup, record int) store.UsageGroup {
 	if s.t.Split {
 		of.At += int64(s.p.hours[record])
@@ -443,7 +438,7 @@ func (s *scanner) group(of store.UsageGroup, record int) store.UsageGroup {
 	return of
 }
 
-// Within leaves out projects that the page is without.
+// Within drops projects that cannot be on the page.
 func (g *Groups) Within(q store.UsageQuery, projects []string) []string {
 	if !q.Project || q.Day || q.Hour {
 		return projects

@@ -344,7 +344,7 @@ whole("snapshots are resumed, exported and deleted in the tree", async () => {
   assert.equal(file.suggestedFilename(), "asleep.bothy");
   assert.ok(readFileSync(await file.path()).length > 10_000);
   await node.getByRole("button", { name: "Delete" }).click();
-  await page.getByRole("alert").getByText("sleeps in").waitFor();
+  await page.getByRole("alert").getByText("is paused in").waitFor();
   await node.getByRole("button", { name: "Resume" }).click();
   await page.waitForURL(`${url}/console/sandboxes/${id}`);
   assert.equal((await call(admin, "GET", `/v1/sandboxes/${id}`)).state, "running");

@@ -82,7 +82,7 @@ func TestHostsCommandsSayWhatToDo(t *testing.T) {
 	one.Settings = strings.Replace(own, "name: one", "name: uno", 1)
 	if err := one.Start(); err == nil {
 		t.Error("a host has come under another name")
-	} else if log := strings.Join(one.Log(), "\n"); !strings.Contains(log, "this host is one in the cluster, with 1 sandboxes, and cluster.name says uno") {
+	} else if log := strings.Join(one.Log(), "\n"); !strings.Contains(log, "this host is one in the cluster and owns 1 sandboxes, but cluster.name is uno") {
 		t.Errorf("it does not say why it ends:\n%s", log)
 	}
 	one.Settings = own

@@ -119,7 +119,7 @@ func TestPostgresIsOneServers(t *testing.T) {
 		t.Error("it does not say why it ends")
 	}
 	pg.Exec(t, s.Store, `UPDATE server_lease SET until = clock_timestamp()`)
-	refused("the database belongs to another server's state")
+	refused("the database belongs to the state of another server")
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}

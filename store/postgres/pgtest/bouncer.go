@@ -14,11 +14,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// bouncerPort names the socket of PgBouncer.
+// bouncerPort is the port of PgBouncer's socket.
 const bouncerPort = "6432"
 
-// Bouncer runs PgBouncer in front of the server until the test ends, which gives each
-// transaction whichever connection is free. It returns the URL of a database there.
+// Bouncer runs PgBouncer in front of the server until the test ends. It gives each transaction
+// any free connection. Bouncer returns the URL of a database there.
 func (s *Server) Bouncer(t testing.TB, database string) string {
 	t.Helper()
 	program, err := exec.LookPath("pgbouncer")

@@ -1,5 +1,5 @@
-// Package pgtest runs PostgreSQL for tests: a new cluster in a temporary folder, reached
-// by a socket in it, as the user postgres if the tests are root. Only tests import it.
+// Package pgtest runs PostgreSQL for tests: a new cluster in a temporary folder, reached by a
+// socket there. If the tests run as root it runs as the user postgres. Only tests import it.
 package pgtest
 
 import (
@@ -33,7 +33,7 @@ type Server struct {
 	made   atomic.Int64
 }
 
-// Missing says why no server can be started, or nothing.
+// Missing says why no server can be started, or returns "".
 func Missing() string {
 	if _, err := programs(); err != nil {
 		return err.Error()
@@ -41,7 +41,7 @@ func Missing() string {
 	return ""
 }
 
-// programs is the folder of PostgreSQL's programs, of the newest version there is.
+// programs returns the folder of the newest installed version of PostgreSQL.
 func programs() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		return filepath.Dir(path), nil
@@ -58,7 +58,7 @@ func programs() (string, error) {
 	return filepath.Dir(newest), nil
 }
 
-// account is who runs PostgreSQL, which root may not; nil is who runs the tests.
+// account is the user that runs PostgreSQL, which refuses root; nil means the current user.
 func account() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -75,8 +75,8 @@ func account() (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, err
 }
 
-// Start makes a cluster and starts its server. With sync it waits for disks, as one in
-// earnest does.
+// Start creates a cluster and starts its server. With sync it waits for disks as a production
+// server does.
 func Start(sync bool) (_ *Server, err error) {
 	s := &Server{}
 	if s.bin, err = programs(); err != nil {
@@ -130,12 +130,12 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run starts the server, which is not running, and waits until it answers.
+// Run starts the stopped server, and waits until it responds.
 func (s *Server) Run() error {
 	s.exited = make(chan struct{})
 	s.cmd = s.command("postgres", "-D", s.data())
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	s.cmd.SysProcAttr.Pdeathsig = syscall.SIGINT // tests that are killed leave nothing
+	s.cmd.SysProcAttr.Pdeathsig = syscall.SIGINT // do not outlive a killed test
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (s *Server) Run() error {
 	}
 }
 
-// URL is where a database is.
+// URL is the URL of a database.
 func (s *Server) URL(database string) string {
 	return "postgres:///" + database + "?" + url.Values{"host": {s.dir}, "user": {"postgres"}}.Encode()
 }
@@ -171,7 +171,7 @@ func (s *Server) Dir() string { return s.dir }
 // As is the account that the server runs under, or nil.
 func (s *Server) As() *syscall.Credential { return s.as }
 
-// Database makes an empty database and returns its URL.
+// Database creates an empty database and returns its URL.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprint("t", s.made.Add(1))
@@ -179,7 +179,7 @@ func (s *Server) Database(t testing.TB) string {
 	return s.URL(name)
 }
 
-// Exec runs statements in a database.
+// Exec executes statements in a database.
 func (s *Server) Exec(t testing.TB, url, text string) {
 	t.Helper()
 	ctx := context.Background()
@@ -193,7 +193,7 @@ func (s *Server) Exec(t testing.TB, url, text string) {
 	}
 }
 
-// End ends the server, by SIGINT as an operator does or by another signal, and waits for it.
+// End stops the server with a signal, such as an operator's SIGINT, and waits for it.
 func (s *Server) End(sig syscall.Signal) {
 	if s.cmd == nil || s.cmd.Process == nil {
 		return
@@ -203,7 +203,7 @@ func (s *Server) End(sig syscall.Signal) {
 	s.cmd = nil
 }
 
-// Stop ends the server and removes its cluster.
+// Stop stops the server and deletes its cluster.
 func (s *Server) Stop() {
 	s.End(syscall.SIGINT)
 	if s.log != nil {
@@ -212,7 +212,7 @@ func (s *Server) Stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// ForTest is a server that ends with the test.
+// ForTest starts a server that stops with the test.
 func ForTest(t testing.TB) *Server {
 	t.Helper()
 	if why := Missing(); why != "" {

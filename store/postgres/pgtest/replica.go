@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Replica starts a server that follows this one, until the test ends.
+// Replica starts a server that replicates this one, until the test ends.
 func (s *Server) Replica(t testing.TB) *Server {
 	t.Helper()
 	r := &Server{bin: s.bin, as: s.as}
@@ -52,8 +52,8 @@ func (s *Server) Replica(t testing.TB) *Server {
 	return r
 }
 
-// Promote waits until the replica has all that s, which then ends by a crash, has written, and
-// makes it the server that takes changes.
+// Promote waits until the replica has received everything from s, crashes s, and promotes the
+// replica.
 func (s *Server) Promote(t testing.TB, replica *Server, crash func()) {
 	t.Helper()
 	var at string
@@ -89,7 +89,7 @@ func (s *Server) ask(t testing.TB, text string, into any) {
 	}
 }
 
-// Either is the URL of a database at whichever of the two servers takes changes.
+// Either is the URL of a database on whichever of the two servers is the primary.
 func (s *Server) Either(other *Server, at string) string {
 	u, err := url.Parse(at)
 	if err != nil {
