@@ -293,7 +293,7 @@ func TestWorkFactors(t *testing.T) {
 		if bothy.ErrorCode(err) != bothy.CodeInvalid {
 			t.Errorf("work factor %d: %v", factor, err)
 		}
-		tooLarge := strings.Contains(err.Error(), "asks for a work factor of")
+		tooLarge := strings.Contains(err.Error(), "requires a scrypt work factor of")
 		if tooLarge != (factor > workFactor) {
 			t.Errorf("work factor %d: %v", factor, err)
 		}

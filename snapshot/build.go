@@ -14,7 +14,7 @@ func BuildOf(manifest []byte) string {
 		EngineBuild string             `json:"engine_build"`
 	}
 	if json.Unmarshal(manifest, &m) != nil || m.Kind == bothy.SnapshotFiles {
-		return "" // nothing could be woken from it
+		return "" // nothing can be restored from it
 	}
 	return m.EngineBuild
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Between hosts that trust each other snapshots travel as a stream of frames: a head in JSON,
-// its length before it, and the bytes that it announces. Holes stay holes. The connection
-// checks that nothing is changed on the way, and the last frame that nothing is missing.
+// Between hosts that trust each other, snapshots are sent as a stream of frames: a JSON header,
+// preceded by its length, and the bytes that it announces. Holes stay holes. The connection
+// protects against changes, and the last frame against truncation.
 
-// frame is the head of one piece of the stream.
+// frame is the header of one piece of the stream.
 type frame struct {
-	// Snapshot begins a snapshot; Fresh is that of its manifest.
+	// Snapshot begins a snapshot; Fresh is the field of its manifest.
 	Snapshot *Manifest `json:"snapshot,omitempty"`
 	Fresh    bool      `json:"fresh,omitempty"`
-	// Part begins a file of it, of Size bytes, with the parts that follow in Offset and Length.
+	// Part begins a file of Size bytes. Its data follows in pieces of Length bytes at Offset.
 	Part   string `json:"part,omitempty"`
 	Size   int64  `json:"size,omitempty"`
 	Offset int64  `json:"offset,omitempty"`
@@ -38,12 +38,12 @@ const (
 	carryPiece = 4 << 20
 )
 
-// Sender writes snapshots for another host.
+// Sender sends snapshots to another host.
 type Sender struct {
 	z *zstd.Encoder
 }
 
-// NewSender begins a stream.
+// NewSender starts a stream.
 func NewSender(w io.Writer) (*Sender, error) {
 	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(2))
 	return &Sender{z}, err
@@ -58,7 +58,7 @@ func (s *Sender) head(f frame) error {
 	return err
 }
 
-// Send writes the snapshot in dir.
+// Send sends the snapshot in dir.
 func (s *Sender) Send(ctx context.Context, dir string, m *Manifest) error {
 	names, err := partNames(dir)
 	if err != nil {
@@ -106,18 +106,18 @@ func (s *Sender) part(ctx context.Context, dir, name string) error {
 	}
 }
 
-// Close ends the stream: all was sent.
+// Close ends a complete stream.
 func (s *Sender) Close() error {
 	return errors.Join(s.head(frame{End: true}), s.z.Close())
 }
 
-// Receiver reads what a Sender wrote.
+// Receiver reads the stream of a Sender.
 type Receiver struct {
 	z *zstd.Decoder
 	r *bufio.Reader
 }
 
-// NewReceiver begins to read. Close must be called.
+// NewReceiver starts reading. Close must be called.
 func NewReceiver(r io.Reader) (*Receiver, error) {
 	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(2))
 	if err != nil {
@@ -126,7 +126,7 @@ func NewReceiver(r io.Reader) (*Receiver, error) {
 	return &Receiver{z, bufio.NewReaderSize(z, 1<<20)}, nil
 }
 
-// Close lets go of the stream.
+// Close releases the receiver's resources.
 func (r *Receiver) Close() { r.z.Close() }
 
 func (r *Receiver) head() (f frame, err error) {
@@ -136,7 +136,7 @@ func (r *Receiver) head() (f frame, err error) {
 	}
 	size := binary.BigEndian.Uint32(n[:])
 	if size > maxFrame {
-		return f, damaged("a head has %d bytes", size)
+		return f, damaged("a frame header has %d bytes", size)
 	}
 	b := make([]byte, size)
 	if _, err := io.ReadFull(r.r, b); err != nil {
@@ -152,7 +152,7 @@ func unlessCut(err error) error {
 	return err
 }
 
-// Next is the manifest of the snapshot that comes, or io.EOF where all have come.
+// Next returns the manifest of the next snapshot, or io.EOF after the last.
 func (r *Receiver) Next() (*Manifest, error) {
 	f, err := r.head()
 	switch {
@@ -161,13 +161,13 @@ func (r *Receiver) Next() (*Manifest, error) {
 	case f.End:
 		return nil, io.EOF
 	case f.Snapshot == nil:
-		return nil, damaged("no manifest comes first")
+		return nil, damaged("the stream does not start with a manifest")
 	}
 	f.Snapshot.Fresh = f.Fresh
 	return f.Snapshot, nil
 }
 
-// Receive writes the files of the snapshot into dir, which is empty.
+// Receive writes the files of the snapshot into dir, which must be empty.
 func (r *Receiver) Receive(ctx context.Context, dir string, m *Manifest) error {
 	var p part
 	defer func() { p.Close() }()
@@ -197,16 +197,16 @@ func (r *Receiver) Receive(ctx context.Context, dir string, m *Manifest) error {
 	}
 }
 
-// A part is the file that is being received, if any.
+// part is the file that is being received, if any.
 type part struct {
 	*os.File
 	size int64
 }
 
-// begin makes the file that a head announces.
+// begin creates the file that a header announces.
 func (p *part) begin(dir string, h frame) (err error) {
 	if h.Part != FilesTar && !isMemoryPart(h.Part) || h.Size < 0 || h.Size > maxPartBytes {
-		return damaged("it holds %q of %d bytes", h.Part, h.Size)
+		return damaged("the stream contains %q of %d bytes", h.Part, h.Size)
 	}
 	path := filepath.Join(dir, h.Part)
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
@@ -217,16 +217,16 @@ func (p *part) begin(dir string, h frame) (err error) {
 	return err
 }
 
-// write puts the bytes that follow a head into their place.
+// write writes the bytes that follow a header.
 func (p *part) write(from io.Reader, h frame) error {
 	if p.File == nil || h.Offset < 0 || h.Length <= 0 || h.Length > carryPiece || h.Offset+h.Length > p.size {
-		return damaged("bytes belong to no part")
+		return damaged("the stream contains data outside of a part")
 	}
 	n, err := io.Copy(io.NewOffsetWriter(p.File, h.Offset), io.LimitReader(from, h.Length))
 	return errors.Join(err, shortOf(n, h.Length))
 }
 
-// finish gives the file its size. What was not sent of it is a hole.
+// finish sets the size of the file. What was not sent is a hole.
 func (p *part) finish() error {
 	if p.File == nil {
 		return nil

@@ -14,7 +14,7 @@ const (
 	maxPartBytes = 1 << 44
 )
 
-// check validates the parts in an untrusted manifest, and adds up their sizes.
+// check validates the parts in an untrusted manifest, and returns their total size.
 func (m *Manifest) check() (total int64, err error) {
 	if len(m.Parts) > maxParts {
 		return 0, damaged("its manifest has %d parts", len(m.Parts))
@@ -42,7 +42,7 @@ func (m *Manifest) check() (total int64, err error) {
 	case m.Kind != bothy.SnapshotMemory && m.Kind != bothy.SnapshotFiles:
 		return 0, damaged("its manifest is of kind %q", m.Kind)
 	case (m.Kind == bothy.SnapshotMemory) != m.Has(MemoryDir):
-		return 0, damaged("its manifest is of kind %s, which its parts are not", m.Kind)
+		return 0, damaged("its manifest is of kind %s, but its parts are not", m.Kind)
 	}
 	return total, nil
 }
@@ -52,7 +52,7 @@ func isHex(s string, bytes int) bool {
 	return err == nil && len(b) == bytes
 }
 
-// isMemoryPart accepts plain names below the folder of the memory.
+// isMemoryPart accepts plain names below the memory folder.
 func isMemoryPart(name string) bool {
 	base, ok := strings.CutPrefix(name, MemoryDir+"/")
 	plain := !strings.ContainsFunc(base, func(r rune) bool {
@@ -61,7 +61,7 @@ func isMemoryPart(name string) bool {
 	return ok && plain && base != "" && base != "." && base != ".." && len(base) <= 64
 }
 
-// dropMemory leaves the files alone.
+// dropMemory turns the manifest into one with files only.
 func (m *Manifest) dropMemory(why string) {
 	m.GuestKey = ""
 	if m.Kind == bothy.SnapshotFiles {

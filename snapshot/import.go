@@ -19,42 +19,41 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// ImportOptions say how an archive is read. Its sender may have made it up.
+// ImportOptions configure the import of an untrusted archive.
 type ImportOptions struct {
 	Passphrase string
-	// Trusted are the keys whose signature makes memory welcome. Of other archives
-	// the files alone are kept.
+	// Trusted are the keys whose signature makes memory trusted. Of other archives only the
+	// files are kept.
 	Trusted []PublicKey
-	// Accept is asked before anything is written. It checks the manifest, gives it its
-	// identity here, and returns the room for its parts. Unpacked is what all parts of
-	// the archive have in bytes, those that are left out included.
+	// Accept is called before anything is written. It checks the manifest, assigns its identity
+	// here, and returns the room for its parts. unpacked is the size of all parts in the
+	// archive in bytes, including those that are dropped.
 	Accept func(m *Manifest, unpacked int64) (Room, error)
 }
 
-// Room is where an archive is unpacked.
+// Room limits the space that an archive takes.
 type Room interface {
-	// Take is called before each block is written, and refuses what is too
-	// much.
+	// Take is called before each block is written, and returns an error if that is too much.
 	Take(bytes int64) error
 }
 
 const (
-	// maxManifestBytes bounds a manifest that comes from elsewhere.
+	// maxManifestBytes limits an imported manifest.
 	maxManifestBytes = 1 << 20
-	// maxPreface bounds how much is read of an archive before its manifest is known.
+	// maxPreface limits how much of an archive is read before its manifest is known.
 	maxPreface = 4 << 20
-	// maxWindow bounds the memory that unpacking takes: twice what Export makes needed.
+	// maxWindow limits the memory for decompression: twice what Export's archives need.
 	maxWindow = 16 << 20
-	// maxHeaderBytes is room for a part's tar header, with padding.
+	// maxHeaderBytes is the space for a part's tar header, with padding.
 	maxHeaderBytes = 16 << 10
 )
 
-// Import unpacks an archive into dir, which is empty, and checks every byte that it
-// keeps. What it leaves in dir after an error is worth nothing.
+// Import unpacks an archive into dir, which must be empty, and verifies every byte that it
+// keeps. After an error the contents of dir are useless.
 func Import(ctx context.Context, r io.Reader, dir string, o ImportOptions) (*Manifest, error) {
 	i := &importer{ctx: ctx, dir: dir, o: o, packed: &bounded{ctx: ctx, r: r, left: maxPreface}}
 	m, err := i.run()
-	// How the source ended says more than what its readers make of that.
+	// An error of the source is more precise than what its readers make of it.
 	if err != nil && i.packed.err != nil {
 		err = asArchiveError(i.packed.err)
 	}
@@ -65,7 +64,7 @@ type importer struct {
 	ctx context.Context
 	dir string
 	o   ImportOptions
-	// packed are the bytes of the archive, and plain the tar in it.
+	// packed is the archive, and plain the tar in it.
 	packed, plain *bounded
 	room          Room
 }
@@ -98,18 +97,18 @@ func (i *importer) run() (*Manifest, error) {
 	if i.room, err = i.o.Accept(m, total); err != nil {
 		return nil, err
 	}
-	// From here on the manifest says how much may come. What cannot be compressed
-	// gets longer by less than a sixteenth.
+	// From here on the manifest limits the size. Incompressible data grows by less than a
+	// sixteenth.
 	total += int64(len(all)+2) * maxHeaderBytes
 	i.plain.left += total
 	i.packed.left += total + total/16
 	if err := i.parts(t, all, m); err != nil {
 		return nil, err
 	}
-	// What checks the whole comes at its very end.
+	// Read to the very end, where the checksum of the whole is.
 	i.plain.left = min(i.plain.left, maxHeaderBytes)
 	if behind, err := io.Copy(io.Discard, i.plain); err != nil || behind > 0 {
-		return nil, asArchiveError(cmp.Or(err, fmt.Errorf("%d bytes lie behind its end", behind)))
+		return nil, asArchiveError(cmp.Or(err, fmt.Errorf("%d bytes follow its end", behind)))
 	}
 	if err := measure(i.dir, m); err != nil {
 		return nil, err
@@ -142,21 +141,21 @@ func (i *importer) decrypt(r *bufio.Reader) (io.Reader, error) {
 	if known := (*bothy.Error)(nil); errors.As(err, &known) {
 		return nil, known
 	}
-	return nil, bothy.Errorf(bothy.CodeInvalid, "the archive does not open with this passphrase").
+	return nil, bothy.Errorf(bothy.CodeInvalid, "the passphrase is not the one of this archive").
 		WithHint("Give the passphrase that it was exported with.").Because(err)
 }
 
-// asArchiveError tells the caller that an archive is at fault, unless err knows better.
+// asArchiveError returns the error for a damaged archive, unless err is more specific.
 func asArchiveError(err error) error {
 	var known *bothy.Error
 	if errors.As(err, &known) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return bothy.Errorf(bothy.CodeSnapshotDamaged, "this is not a whole archive of a snapshot").
-		WithHint("Export it again, and copy it whole.").Because(err)
+	return bothy.Errorf(bothy.CodeSnapshotDamaged, "this is not a complete archive of a snapshot").
+		WithHint("Export it again, and copy it completely.").Because(err)
 }
 
-// readManifest reads the beginning of an archive, and who signed it.
+// readManifest reads the beginning of an archive, and returns who signed it.
 func readManifest(t *tar.Reader) (*Manifest, PublicKey, error) {
 	h, err := t.Next()
 	if err != nil || h.Name != ManifestName || h.Typeflag != tar.TypeReg || h.Size > maxManifestBytes {
@@ -174,8 +173,8 @@ func readManifest(t *tar.Reader) (*Manifest, PublicKey, error) {
 	return m, by, err
 }
 
-// parts writes the parts that are to be kept, skips the manifest's other parts, and
-// refuses any that it does not list.
+// parts writes the parts that are kept, skips the manifest's other parts, and refuses unlisted
+// ones.
 func (i *importer) parts(t *tar.Reader, all []Part, m *Manifest) error {
 	want := map[string]int64{}
 	for _, p := range all {
@@ -198,7 +197,7 @@ func (i *importer) parts(t *tar.Reader, all []Part, m *Manifest) error {
 		}
 		size, ok := want[h.Name]
 		if !ok || h.Typeflag != tar.TypeReg || h.Size != size {
-			return damaged("it holds %q, which its manifest does not", h.Name)
+			return damaged("it contains %q, which its manifest does not list", h.Name)
 		}
 		delete(want, h.Name)
 		if err := i.part(h.Name, t, m.Has(h.Name)); err != nil {
@@ -244,7 +243,7 @@ func measure(dir string, m *Manifest) error {
 	return nil
 }
 
-// bounded reads no more bytes than it may, and no longer than its context lives.
+// bounded limits the number of bytes read, and stops when its context ends.
 type bounded struct {
 	ctx  context.Context
 	r    io.Reader
@@ -259,7 +258,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
-	// One more byte tells the end from a longer stream.
+	// Read one byte more to detect a longer stream.
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left+1)])
 	if int64(n) > b.left {
 		n, err = int(b.left), damaged("it is longer than its manifest says").

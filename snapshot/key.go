@@ -10,19 +10,19 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// keyPrefix begins the text of a public key, so that it can be told from others.
+// keyPrefix begins the text of a public key.
 const keyPrefix = "bothy-key-"
 
-// signed states the purpose of a signature, so that it is invalid elsewhere.
+// signed binds a signature to its purpose, so that it is invalid elsewhere.
 var signed = &ed25519.Options{Context: "bothy snapshot archive manifest"}
 
 // Key signs the archives that a server exports. Its zero value signs nothing.
 type Key struct{ private ed25519.PrivateKey }
 
-// NewKey returns the key that belongs to a secret of 32 bytes.
+// NewKey derives the key from a secret of 32 bytes.
 func NewKey(seed []byte) Key { return Key{ed25519.NewKeyFromSeed(seed)} }
 
-// Public returns the key by which others know what this one signed.
+// Public returns the key to verify signatures with.
 func (k Key) Public() PublicKey {
 	if k.private == nil {
 		return ""
@@ -30,8 +30,8 @@ func (k Key) Public() PublicKey {
 	return publicKey(k.private.Public().(ed25519.PublicKey))
 }
 
-// sign returns the PAX records that carry the signature of a manifest. They are in its
-// tar header, where readers that know nothing of signatures ignore them.
+// sign returns the PAX records with the signature of a manifest. They are in its tar header,
+// where other readers ignore them.
 func (k Key) sign(manifest []byte) (map[string]string, error) {
 	if k.private == nil {
 		return nil, nil
@@ -57,7 +57,7 @@ func publicKey(k ed25519.PublicKey) PublicKey {
 	return PublicKey(keyPrefix + base64.RawURLEncoding.EncodeToString(k))
 }
 
-// ParsePublicKey checks the text of a key.
+// ParsePublicKey validates the text of a key.
 func ParsePublicKey(text string) (PublicKey, error) {
 	k, err := decodeKey(text)
 	if err != nil {
@@ -70,16 +70,16 @@ func ParsePublicKey(text string) (PublicKey, error) {
 func decodeKey(text string) (ed25519.PublicKey, error) {
 	encoded, ok := strings.CutPrefix(text, keyPrefix)
 	if !ok {
-		return nil, errors.New("it does not begin with " + keyPrefix)
+		return nil, errors.New("it does not start with " + keyPrefix)
 	}
 	k, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
 	if err == nil && len(k) != ed25519.PublicKeySize {
-		err = errors.New("it has another length")
+		err = errors.New("it has the wrong length")
 	}
 	return k, err
 }
 
-// signer returns the key that signed a manifest, or "" if none did. An invalid
+// signer returns the key that signed a manifest, or "" if it is not signed. An invalid
 // signature is an error: the manifest was changed.
 func signer(manifest []byte, records map[string]string) (PublicKey, error) {
 	by, sig := records[keyRecord], records[signatureRecord]
@@ -88,20 +88,20 @@ func signer(manifest []byte, records map[string]string) (PublicKey, error) {
 	}
 	k, err := decodeKey(by)
 	if err != nil {
-		return "", damaged("its signature names no key").Because(err)
+		return "", damaged("its signature has no valid key").Because(err)
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(sig)
 	if err == nil {
 		err = ed25519.VerifyWithOptions(k, manifest, b, signed)
 	}
 	if err != nil {
-		return "", damaged("its signature is not of this manifest").
+		return "", damaged("its signature does not match its manifest").
 			WithHint("It was changed after it was exported. Export it again, and copy it whole.").Because(err)
 	}
 	return publicKey(k), nil
 }
 
-// untrusted says why an archive's memory is left out, or "" if it is welcome.
+// untrusted says why an archive's memory is dropped, or returns "" if it is trusted.
 func untrusted(by PublicKey, trusted []PublicKey) string {
 	const after = "its files were imported, and its memory and processes were left out. "
 	switch {

@@ -1,9 +1,8 @@
-// Package snapshot is the on-disk format of a snapshot: a folder with a
-// manifest, the engine's files, and the sandbox's files separately. lifecycle
-// writes and reads snapshots with it; no other package needs it.
+// Package snapshot is the on-disk format of a snapshot: a folder with a manifest, the engine's
+// files, and separately the sandbox's files. lifecycle writes and reads snapshots with it.
 //
 //	manifest.json   what it is, and the size and checksums of every part
-//	memory/         what the engine needs to wake memory and processes
+//	memory/         what the engine needs to restore memory and processes
 //	files.tar       the changes to the root file system, usable without memory
 package snapshot
 
@@ -36,8 +35,8 @@ const (
 	FilesTar     = "files.tar"
 )
 
-// Manifest describes a snapshot. It holds the key of the guest in it, so it is
-// as secret as the memory in the same snapshot.
+// Manifest describes a snapshot. It contains the guest's key, so it is as secret as the memory
+// in the same snapshot.
 type Manifest struct {
 	Version     int                `json:"version"`
 	ID          string             `json:"id"`
@@ -50,23 +49,22 @@ type Manifest struct {
 	Engine      string             `json:"engine"`
 	EngineBuild string             `json:"engine_build"`
 	Kernel      string             `json:"kernel,omitempty"`
-	// Processor lists the processor features that the processes in memory may
-	// use.
+	// Processor lists the processor features that the processes in memory may use.
 	Processor *bothy.Processor `json:"processor,omitempty"`
-	// Detail is why a snapshot holds files only, where memory could be expected.
+	// Detail is why a snapshot has only files where memory could be expected.
 	Detail   string `json:"detail,omitempty"`
 	GuestKey string `json:"guest_key,omitempty"`
-	// Checkpoint marks one that a server took by itself.
+	// Checkpoint marks one that the server took by itself.
 	Checkpoint bool   `json:"checkpoint,omitempty"`
 	Sandbox    Origin `json:"sandbox"`
 	Parts      []Part `json:"parts"`
 
-	// Fresh marks files that were written a moment ago, to be read once, and
-	// have no manifest on disk: nothing is listed and nothing verified.
+	// Fresh marks files that were just written, are read once, and have no manifest on disk:
+	// they are neither listed nor verified.
 	Fresh bool `json:"-"`
 }
 
-// Origin is the sandbox that was frozen, as far as a copy takes after it.
+// Origin is the sandbox that was saved, as far as a copy needs it.
 type Origin struct {
 	Name           string            `json:"name,omitempty"`
 	Template       string            `json:"template"`
@@ -84,15 +82,15 @@ type Origin struct {
 	Metadata       map[string]string `json:"metadata,omitempty"`
 }
 
-// Part is one file of a snapshot. CRC32C is looked at before every use, SHA256
-// when a snapshot moves to another place.
+// Part is one file of a snapshot. CRC32C is verified before every use, SHA256 when a snapshot
+// is moved.
 type Part struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size_bytes"`
 	CRC32C string `json:"crc32c"`
 	SHA256 string `json:"sha256"`
-	// Sparse marks a file with holes, whose SHA-256 is that of its blocks with data,
-	// and Stored is its size on disk.
+	// Sparse marks a file with holes. Its SHA-256 covers only its blocks with data, and Stored
+	// is its size on disk.
 	Sparse bool  `json:"sparse,omitempty"`
 	Stored int64 `json:"stored_bytes,omitempty"`
 }
@@ -120,7 +118,7 @@ func Seal(ctx context.Context, dir string, m *Manifest) error {
 	return write(dir, m)
 }
 
-// Rewrite writes the manifest of parts that have been checked.
+// Rewrite writes the manifest of parts that are already verified.
 func Rewrite(dir string, m *Manifest) error { return write(dir, m) }
 
 func write(dir string, m *Manifest) error {
@@ -131,7 +129,7 @@ func write(dir string, m *Manifest) error {
 	return os.WriteFile(filepath.Join(dir, ManifestName), append(b, '\n'), 0o600)
 }
 
-// sums reads several parts at once.
+// sums computes the checksums of several parts concurrently.
 func sums(ctx context.Context, dir string, of []Part, strong bool) ([]Part, error) {
 	parts, errs := make([]Part, len(of)), make([]error, len(of))
 	var all sync.WaitGroup
@@ -185,7 +183,7 @@ func sum(ctx context.Context, dir, name string, strong bool) (Part, error) {
 	return p, nil
 }
 
-// reader ends with its context, and hides the file's other talents.
+// reader stops when its context ends, and hides the file's other methods.
 type reader struct {
 	ctx context.Context
 	f   io.Reader
@@ -207,21 +205,21 @@ func Read(dir string) (*Manifest, error) {
 	return Parse(b)
 }
 
-// Parse reads the text of a manifest.
+// Parse parses a manifest.
 func Parse(b []byte) (*Manifest, error) {
 	var m Manifest
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, damaged("its manifest cannot be read").Because(err)
 	}
 	if m.Version != Version {
-		return nil, bothy.Errorf(bothy.CodeUnsupported, "the snapshot has format version %d, and this server reads %d", m.Version, Version).
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "the snapshot has format version %d, but this server supports %d", m.Version, Version).
 			WithHint("Use the server that made it, or a newer one.")
 	}
 	return &m, nil
 }
 
-// Verify checks every part against the manifest, and that there is no other.
-// With strong, it compares the SHA-256 too.
+// Verify checks every part against the manifest, and that there are no others. With strong, it
+// also checks the SHA-256.
 func Verify(ctx context.Context, dir string, m *Manifest, strong bool) error {
 	if err := checkListed(dir, m); err != nil {
 		return err
@@ -243,7 +241,7 @@ func Verify(ctx context.Context, dir string, m *Manifest, strong bool) error {
 	return nil
 }
 
-// checkListed refuses files without a checksum.
+// checkListed returns an error if a file has no checksum.
 func checkListed(dir string, m *Manifest) error {
 	if m.Fresh {
 		return nil
@@ -254,7 +252,7 @@ func checkListed(dir string, m *Manifest) error {
 	}
 	for _, name := range names {
 		if !slices.ContainsFunc(m.Parts, func(p Part) bool { return p.Name == name }) {
-			return damaged("it holds %s, which its manifest does not", name)
+			return damaged("it contains %s, which its manifest does not list", name)
 		}
 	}
 	return nil
@@ -303,5 +301,5 @@ func (m *Manifest) Size() (n int64) {
 
 func damaged(format string, args ...any) *bothy.Error {
 	return bothy.Errorf(bothy.CodeSnapshotDamaged, "the snapshot is damaged: "+format, args...).
-		WithHint("Nothing was started from it. Use another snapshot of the same sandbox, or an exported copy.")
+		WithHint("Nothing was started from it. Use another snapshot of the same sandbox, or an exported archive.")
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// workFactor is the logarithm of the work that each guess at a passphrase costs.
-// scrypt takes 2^workFactor KiB of memory for one, so archives may not ask for more.
+// workFactor is the logarithm of the work per guess at a passphrase. scrypt needs 2^workFactor
+// KiB of memory, so archives may not require more.
 var workFactor = 18
 
 // scryptTurn is held while a key is derived from a passphrase.
 var scryptTurn = make(chan struct{}, 1)
 
-// takeScryptTurn waits until no other call derives a key.
+// takeScryptTurn waits until no other call is deriving a key.
 func takeScryptTurn(ctx context.Context) (release func(), err error) {
 	select {
 	case scryptTurn <- struct{}{}:
 		return func() {
-			// What scrypt took is garbage now, which the next would only double.
+			// Free scrypt's memory, or the next derivation would double it.
 			debug.FreeOSMemory()
 			<-scryptTurn
 		}, nil
@@ -31,7 +31,7 @@ func takeScryptTurn(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// recipient encrypts with a passphrase, when it is its turn.
+// recipient encrypts with a passphrase, one derivation at a time.
 type recipient struct {
 	ctx context.Context
 	*age.ScryptRecipient
@@ -60,8 +60,8 @@ func (r recipient) WrapWithLabels(fileKey []byte) ([]*age.Stanza, []string, erro
 	return r.ScryptRecipient.WrapWithLabels(fileKey)
 }
 
-// identity decrypts with a passphrase, when it is its turn. age reads the archive's
-// head before that, so a slow sender does not keep others waiting.
+// identity decrypts with a passphrase, one derivation at a time. age reads the archive's header
+// before that, so a slow sender does not block others.
 type identity struct {
 	ctx context.Context
 	*age.ScryptIdentity
@@ -85,7 +85,7 @@ func (i identity) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 			continue
 		}
 		if asked, err := strconv.Atoi(s.Args[1]); err == nil && asked > workFactor {
-			return nil, bothy.Errorf(bothy.CodeInvalid, "the archive asks for a work factor of %d, and this server tries passphrases with up to %d", asked, workFactor).
+			return nil, bothy.Errorf(bothy.CodeInvalid, "the archive requires a scrypt work factor of %d, but this server supports at most %d", asked, workFactor).
 				WithHint("Import it as `bothy snapshot export` wrote it.")
 		}
 	}

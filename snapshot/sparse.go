@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A sparse file, such as the memory of a virtual machine, is mostly holes. Work with
-// one is proportional to its data: holes are not read, not written and not counted.
+// A sparse file, such as the memory of a virtual machine, is mostly holes. The work is
+// proportional to its data: holes are not read, not written and not counted.
 
-// sparseBlock is the unit in which the data of sparse files is looked at, in bytes.
+// sparseBlock is the granularity in bytes at which sparse files are examined.
 const sparseBlock = 64 << 10
 
 // storedBytes is a file's size on disk.
@@ -33,9 +33,9 @@ func storedBytes(info os.FileInfo) int64 {
 	return min(st.Blocks*512, info.Size())
 }
 
-// sumSparse reads the data of a sparse file. The CRC is that of the whole file. The
-// SHA-256 is over each block that is not all zeros, with its number before it as 8
-// bytes, the least first: so it does not depend on where the holes are.
+// sumSparse computes the checksums of a sparse file. The CRC covers the whole file. The SHA-256
+// covers each block that is not all zeros, preceded by its number as 8 bytes, little-endian, so
+// that it does not depend on where the holes are.
 func sumSparse(ctx context.Context, dir string, p Part, strong bool) (Part, error) {
 	f, err := os.Open(filepath.Join(dir, p.Name))
 	if err != nil {
@@ -48,7 +48,7 @@ func sumSparse(ctx context.Context, dir string, p Part, strong bool) (Part, erro
 	}
 	p.Size, p.Stored = info.Size(), storedBytes(info)
 	var crc uint32
-	var done int64 // how much the CRC is of
+	var done int64 // how much the CRC covers
 	sha := sha256.New()
 	buf := make([]byte, sparseBlock)
 	for from, to := int64(0), int64(0); ; from = to {
@@ -82,8 +82,8 @@ func sumSparse(ctx context.Context, dir string, p Part, strong bool) (Part, erro
 	return p, nil
 }
 
-// nextData finds the next blocks with data at or after from, which is the begin of a
-// block. Without any it returns size.
+// nextData returns the next blocks with data at or after from, which must be the start of a
+// block. If there are none it returns size.
 func nextData(f *os.File, from, size int64) (begin, end int64, err error) {
 	if from >= size {
 		return size, size, nil
@@ -93,7 +93,7 @@ func nextData(f *os.File, from, size int64) (begin, end int64, err error) {
 	case errors.Is(err, unix.ENXIO):
 		return size, size, nil
 	case errors.Is(err, unix.EINVAL):
-		return from, size, nil // a file system that knows no holes
+		return from, size, nil // the file system does not support holes
 	case err != nil:
 		return 0, 0, err
 	}
@@ -109,8 +109,7 @@ var zeroBlock [sparseBlock]byte
 
 func zeros(b []byte) bool { return bytes.Equal(b, zeroBlock[:len(b)]) }
 
-// writeSparse makes a file of what r gives, with holes for blocks of zeros, as far as
-// there is room.
+// writeSparse writes r to a file, with holes for blocks of zeros, as far as the room allows.
 func writeSparse(path string, r io.Reader, room Room) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -13,7 +13,7 @@ const (
 	userHome = "/home/" + userName
 )
 
-// account is one file of accounts: lines of fields, the first being the name.
+// account is an account file: lines of fields, the first one being the name.
 type account struct {
 	path string
 	mode fs.FileMode
@@ -22,8 +22,8 @@ type account struct {
 	must bool
 }
 
-// addUser puts the user into the account files. Whoever had its name or its
-// number before gives it up: images come with names such as ubuntu or node.
+// addUser adds the user to the account files. Existing accounts with its name or number, such
+// as ubuntu or node, are replaced.
 func addUser(r files) error {
 	shell := "/bin/sh"
 	if r.exists("/bin/bash") {
@@ -45,7 +45,7 @@ func addUser(r files) error {
 	return nil
 }
 
-// needRoot adds root to an image that has no accounts at all.
+// needRoot adds root to an image without any accounts.
 func needRoot(r files) error {
 	for path, line := range map[string]string{
 		"/etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
@@ -85,8 +85,8 @@ func (a account) add(r files) error {
 	return a.keepOwner(r, b.String())
 }
 
-// join adds the user to existing accounts, unless it exists already. A user with the same
-// number keeps it, and comes first.
+// join adds the user to existing accounts, unless it exists. A user with the same number keeps
+// it, and comes first.
 func (a account) join(r files, text string) error {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, userName+":") {
@@ -99,8 +99,8 @@ func (a account) join(r files, text string) error {
 	return a.keepOwner(r, text+a.line+"\n")
 }
 
-// replaces reports whether a line is in the user's way. Shadow files have no
-// numbers; lines of theirs without an account mean nothing.
+// replaces reports whether a line conflicts with the user. Shadow files have no numbers; their
+// lines without an account mean nothing.
 func (a account) replaces(fields []string) bool {
 	if fields[0] == userName || fields[0] == "" {
 		return true

@@ -12,9 +12,8 @@ import (
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
-// Adopt makes an image a template under t's name, and fills in the digest and the size
-// if they are missing. The image also stays where it is, as the same file if it is on
-// the library's disk.
+// Adopt makes an image a template under t's name, and fills in its digest and size if missing.
+// The image also stays where it is, as the same file if it is on the library's disk.
 func (l *Library) Adopt(ctx context.Context, t *bothy.Template, image string) error {
 	ref, err := bothy.ParseTemplateRef(t.Name)
 	if err != nil || ref.Digest != "" {
@@ -31,10 +30,10 @@ func (l *Library) Adopt(ctx context.Context, t *bothy.Template, image string) er
 	defer unlock()
 	work := l.workFolder(t.Name)
 	if err := removeTree(work); err != nil {
-		return fmt.Errorf("remove the rest of an earlier build: %w", err)
+		return fmt.Errorf("delete the rest of an earlier build: %w", err)
 	}
 	if err := os.MkdirAll(work, 0o755); err != nil {
-		return fmt.Errorf("make a folder to build in: %w", err)
+		return fmt.Errorf("create a folder to build in: %w", err)
 	}
 	defer removeTree(work)
 	if err := linkOrCopy(image, filepath.Join(work, imageName)); err != nil {
@@ -64,7 +63,7 @@ func linkOrCopy(from, to string) error {
 	return errors.Join(err, dst.Close())
 }
 
-// CacheDir is a folder on the library's disk for what builds keep.
+// CacheDir is a folder on the library's disk for the cache of builds.
 func (l *Library) CacheDir() string { return filepath.Join(l.dir, ".cache", "build") }
 
 // Finish is FinishTree, for builds.

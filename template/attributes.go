@@ -2,7 +2,7 @@ package template
 
 import "encoding/binary"
 
-// inSandboxes are the capabilities that commands in sandboxes may have, as bits.
+// inSandboxes is the bit mask of the capabilities that commands in sandboxes may have.
 const inSandboxes = 1<<0 | // CHOWN
 	1<<1 | // DAC_OVERRIDE
 	1<<3 | // FOWNER
@@ -17,8 +17,8 @@ const inSandboxes = 1<<0 | // CHOWN
 	1<<29 | // AUDIT_WRITE
 	1<<31 // SETFCAP
 
-// cannotRun reports whether an attribute would keep a program from running in sandboxes: file
-// capabilities that sandboxes do not have. Like ping, it then runs without them.
+// cannotRun reports whether an attribute would prevent a program from running in sandboxes:
+// file capabilities that sandboxes do not have. Without the attribute it runs, like ping.
 func cannotRun(name, value string) bool {
 	if name != "security.capability" || len(value) < 20 {
 		return false

@@ -2,6 +2,6 @@
 
 package template
 
-// keepAttributes is whether the images of templates have extended attributes: the kernels of
-// sandboxes can read them.
+// keepAttributes is whether template images have extended attributes: the kernels of sandboxes
+// can read them.
 const keepAttributes = true

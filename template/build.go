@@ -15,33 +15,33 @@ import (
 	"github.com/bothy-dev/bothy/templates"
 )
 
-// A build is one template in the making.
+// A build is a template that is being built.
 type build struct {
 	lib  *Library
 	work string // .build/<name>, removed at the end
 	root *rootfs
 	t    *bothy.Template
-	// force is set where nothing that was kept from earlier builds may be used.
+	// force disables the use of anything kept from earlier builds.
 	force bool
 	// searchPath is the PATH of commands; "" means the default.
 	searchPath string
 
 	log     func(bothy.BuildEvent)
 	step    string
-	percent float64 // where the step begins
+	percent float64 // where the current step begins
 	share   float64 // what the step adds
 }
 
-// step is one part of a build. Weight is about how many seconds it takes.
+// step is one part of a build. weight is roughly its duration in seconds.
 type step struct {
 	name   string
 	weight float64
 	do     func(context.Context) error
 }
 
-// BuildTemplate makes a template, or returns the existing one unless req.Force
-// is set. Builds of one name run one after the other, even across processes. A
-// build that fails leaves the existing template as it was.
+// BuildTemplate builds a template, or returns the existing one unless req.Force is set. Builds
+// of one name run one at a time, even across processes. A failed build leaves the existing
+// template unchanged.
 func (l *Library) BuildTemplate(ctx context.Context, req bothy.TemplateBuild, log func(bothy.BuildEvent)) (*bothy.Template, error) {
 	// All projects use the same templates.
 	if _, err := bothy.RequireOperator(ctx, bothy.ScopeTemplatesWrite); err != nil {
@@ -101,8 +101,8 @@ func (l *Library) build(ctx context.Context, req bothy.TemplateBuild, log func(b
 	return b.t, nil
 }
 
-// upToDate reports whether rebuilding a template would make no difference. A
-// remote image may have changed, which only Force checks.
+// upToDate reports whether rebuilding a template would change nothing. A remote image may have
+// changed, which only Force checks.
 func upToDate(t *bothy.Template, req bothy.TemplateBuild) bool {
 	if req.Image != "" {
 		return true
@@ -115,20 +115,20 @@ func upToDate(t *bothy.Template, req bothy.TemplateBuild) bool {
 	return err == nil && recipe == t.Recipe
 }
 
-// check refuses requests that cannot be built.
+// check returns an error for requests that cannot be built.
 func check(req bothy.TemplateBuild) error {
 	switch {
 	case !bothy.ValidTemplateName(req.Name):
 		return invalidName(req.Name)
 	case req.Image == "" && !slices.Contains(BuiltIn(), req.Name):
-		return bothy.Errorf(bothy.CodeInvalid, "%s is not a built-in template and no image was given; built in are: %s", req.Name, strings.Join(BuiltIn(), ", ")).
-			WithHint("To make it from an image: bothy template import IMAGE %s.", req.Name)
+		return bothy.Errorf(bothy.CodeInvalid, "%s is not a built-in template and no image was given; the built-in templates are: %s", req.Name, strings.Join(BuiltIn(), ", ")).
+			WithHint("To create it from an image: bothy template import IMAGE %s.", req.Name)
 	}
 	return nil
 }
 
-// newBuild prepares an empty working folder, after removing leftovers of a build
-// that died. The caller holds the name's lock.
+// newBuild creates an empty working folder, after deleting leftovers of a build that died. The
+// caller holds the name's lock.
 func (l *Library) newBuild(ref bothy.TemplateRef, log func(bothy.BuildEvent)) (*build, error) {
 	b := &build{
 		lib:  l,
@@ -145,7 +145,7 @@ func (l *Library) newBuild(ref bothy.TemplateRef, log func(bothy.BuildEvent)) (*
 		},
 	}
 	if err := removeTree(b.work); err != nil {
-		return nil, fmt.Errorf("remove the rest of an earlier build: %w", err)
+		return nil, fmt.Errorf("delete the rest of an earlier build: %w", err)
 	}
 	dir := filepath.Join(b.work, "rootfs")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -213,7 +213,7 @@ func (b *build) fromDefinition(d *definition) []step {
 	return steps
 }
 
-// run does the steps one after the other and tells how far it is.
+// run runs the steps one by one and reports progress.
 func (b *build) run(ctx context.Context, steps []step) error {
 	var total, done float64
 	for _, s := range steps {
@@ -233,7 +233,7 @@ func (b *build) run(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// advance says how much of the step at work is done.
+// advance reports how much of the current step is done.
 func (b *build) advance(part float64, format string, args ...any) {
 	b.log(bothy.BuildEvent{Step: b.step, Message: fmt.Sprintf(format, args...), Percent: b.percent + part*b.share})
 }
@@ -243,8 +243,7 @@ func (b *build) say(format string, args ...any) {
 	b.log(bothy.BuildEvent{Step: b.step, Message: fmt.Sprintf(format, args...), Percent: b.percent})
 }
 
-// explain turns a build failure into an error for the caller, who may see the
-// tools' output.
+// explain turns a build failure into an error for the caller, who may see the tools' output.
 func explain(name string, err error) error {
 	var e *bothy.Error
 	switch {
@@ -255,13 +254,13 @@ func explain(name string, err error) error {
 		WithHint("Building again is safe. Proxies and certificates are taken from the usual environment variables of the server.")
 }
 
-// dropOld deletes the images that a name has moved on from and that are not needed.
+// dropOld deletes unneeded images that a name no longer refers to.
 func (l *Library) dropOld(ctx context.Context, t *bothy.Template) {
-	_ = l.collect(ctx, t.Name) // what stays goes the next time
+	_ = l.collect(ctx, t.Name) // the next collection tries again
 }
 
-// removeTree deletes a folder, unless something is mounted in it, which would
-// be deleted too.
+// removeTree deletes a folder, unless something is mounted in it, which would be deleted as
+// well.
 func removeTree(dir string) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

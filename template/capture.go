@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capture makes a template of a base and of the changes that a sandbox has made to its
-// files: a tar as engines write it. It is called t.Name, which may have a tag, and belongs
-// to the caller's project. What makes a machine itself, such as its host name, is left out.
+// Capture makes a template from a base and the changes that a sandbox has made to its files, as
+// a tar in the engines' format. It is called t.Name, which may have a tag, and belongs to the
+// caller's project. What identifies the machine, such as its host name, is removed.
 func (l *Library) Capture(ctx context.Context, t, base *bothy.Template, changes string) error {
 	files, err := Changed(ctx, base.RootFS, changes)
 	if err != nil {
@@ -51,8 +51,8 @@ func (l *Library) Capture(ctx context.Context, t, base *bothy.Template, changes 
 	return captureError(t.Name, l.Adopt(ctx, t, image))
 }
 
-// Changed is the root file system of an image with changes on top, which engines have
-// written as a tar. Neither file may change while the tree is used.
+// Changed returns the root file system of an image with changes, a tar in the engines' format.
+// Neither file may change while the tree is used.
 func Changed(ctx context.Context, image, changes string) (*filetree.Tree, error) {
 	files, err := filetree.Read(image)
 	if err != nil {
@@ -71,13 +71,13 @@ func captureError(name string, err error) error {
 		return err
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room for the template %s", name).
-			WithHint("Delete templates and snapshots that are not needed, or ask the operator for space.").Because(err)
+			WithHint("Delete unneeded templates and snapshots, or ask the operator for disk space.").Because(err)
 	}
-	return bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s could not be made: %v", name, err).
-		WithHint("The sandbox is as it was. Try again; if it fails again, the server's log says more.").Because(err)
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the template %s could not be created: %v", name, err).
+		WithHint("The sandbox is unchanged. Try again; if it fails again, see the server's log.").Because(err)
 }
 
-// HoldsSnapshot returns the template that starts from the memory of a snapshot, if one does.
+// HoldsSnapshot returns the template that starts from a snapshot's memory, if any.
 func (l *Library) HoldsSnapshot(id string) (*bothy.Template, error) {
 	all, err := l.All()
 	if err != nil {
@@ -91,9 +91,9 @@ func (l *Library) HoldsSnapshot(id string) (*bothy.Template, error) {
 	return nil, nil
 }
 
-// discard deletes one image of a name, and lets go of the memory that belongs to it.
+// discard deletes an image of a name, and its memory snapshot.
 func (l *Library) discard(ctx context.Context, name, hex string) error {
-	t, _ := l.load(name, hex) // one that is damaged has none
+	t, _ := l.load(name, hex) // a damaged one has none
 	if err := os.RemoveAll(filepath.Join(l.home(name), hex)); err != nil {
 		return err
 	}

@@ -14,15 +14,14 @@ import (
 	"time"
 )
 
-// enter starts a program whose new files all users may read, and without the descriptors
-// that the server got from its parent: with those mmdebstrap ends up at numbers of two
-// digits, which dash cannot name.
+// enter starts a program with an umask that lets all users read its new files, and without
+// inherited file descriptors: with those, mmdebstrap would use descriptor numbers of two
+// digits, which dash does not support.
 const enter = `umask 022; for f in /proc/self/fd/*; do f=${f##*/}; ((f > 2)) && eval "exec $f>&-"; done; exec "$@"`
 
-// command runs a program, passes each line that it prints to the caller, and
-// puts the last lines into the error if it fails. The program and its children
-// get their own mount namespace, so that their mounts disappear with them, and
-// they are all killed when ctx ends.
+// command runs a program, passes each line that it prints to the caller, and puts the last
+// lines into the error if it fails. The program and its children get their own mount namespace,
+// so that their mounts disappear with them, and are killed when ctx ends.
 func (b *build) command(ctx context.Context, env []string, argv ...string) error {
 	cmd := exec.CommandContext(ctx, "/bin/bash", append([]string{"-c", enter, "bash"}, argv...)...)
 	cmd.Env = append(os.Environ(), env...)
@@ -47,8 +46,7 @@ var noise = regexp.MustCompile(`^(Get:\d|skipping |running --|Looking in |WARNIN
 // complaint matches an error line of apt, mmdebstrap or pip.
 var complaint = regexp.MustCompile(`^(E|ERROR|error): `)
 
-// tell passes on a program's lines and returns the first complaints, or else the
-// last lines.
+// tell passes on a program's lines, and returns the first error lines, or else the last lines.
 func (b *build) tell(r io.Reader) string {
 	const keep = 5
 	var last, wrong []string

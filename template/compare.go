@@ -7,7 +7,7 @@ import (
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
-// Compare lists at most limit paths at which the files of now are not as those of since.
+// Compare lists at most limit paths whose files differ between since and now.
 func (l *Library) Compare(ctx context.Context, sinceBase *bothy.Template, since string, nowBase *bothy.Template, now string, limit int) (*bothy.SnapshotChanges, error) {
 	base, err := filetree.Read(sinceBase.RootFS)
 	if err != nil {

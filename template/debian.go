@@ -13,17 +13,16 @@ import (
 	"github.com/bothy-dev/bothy/templates"
 )
 
-// aptConf is how apt works inside: small, and as root all the way, since
-// changing to its own user costs time and protects nothing here.
+// aptConf configures apt in templates: minimal, and always as root, since changing users costs
+// time and protects nothing there.
 const aptConf = `APT::Install-Recommends "false";
 APT::Sandbox::User "root";
 Acquire::Languages "none";
 Acquire::Retries "3";
 `
 
-// dpkgConf leaves out manuals and translations, also for packages installed
-// later, and disables syncing every file, since the disk does not outlive the
-// sandbox.
+// dpkgConf excludes manuals and translations, also for packages installed later, and disables
+// syncing every file, since the disk does not outlive the sandbox.
 const dpkgConf = `force-unsafe-io
 path-exclude=/usr/share/doc/*
 path-include=/usr/share/doc/*/copyright
@@ -34,9 +33,9 @@ path-include=/usr/share/locale/locale.alias
 path-exclude=/usr/share/man/*
 `
 
-// The hooks of mmdebstrap, run by sh with the root as $1. A hook in which any
-// command fails ends the build. Packages that were downloaded once are linked in,
-// and new ones are linked out; those that the mirror has no more are dropped.
+// The hooks of mmdebstrap, run by sh with the root as $1. A failing command ends the build.
+// Downloaded packages are linked in from the cache, and new ones out to it; those no longer on
+// the mirror are dropped.
 const (
 	debsIn  = `set -e; mkdir -p "$1/var/cache/apt/archives"; find "$BOTHY_DEBS" -name '*.deb' -exec ln -t "$1/var/cache/apt/archives" {} +`
 	debsOut = `set -e; chroot "$1" apt-get -qq autoclean; cd "$BOTHY_DEBS"; for f in *.deb; do [ -e "$1/var/cache/apt/archives/$f" ] || rm -f "$f"; done; find "$1/var/cache/apt/archives" -maxdepth 1 -name '*.deb' -exec ln -f -t . {} +`
@@ -46,7 +45,7 @@ const (
 	debconf = `set -e; echo 'debconf debconf/frontend select Noninteractive' | chroot "$1" debconf-set-selections`
 )
 
-// debian fills the root file system with a Debian or Ubuntu release.
+// debian installs a Debian or Ubuntu release in the root file system.
 func (b *build) debian(ctx context.Context, d *debianBase) error {
 	if err := needTools("mmdebstrap", "apt-get"); err != nil {
 		return err
@@ -86,8 +85,8 @@ func (b *build) bootstrap(ctx context.Context, d *debianBase) error {
 	if err != nil {
 		return err
 	}
-	// The cache needs no separate lock: the links are made and replaced one by
-	// one, and apt checks the digest of each file.
+	// The cache needs no lock: links are replaced one by one, and apt verifies the digest of
+	// each file.
 	env := []string{"LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "BOTHY_DEBS=" + debs, fmt.Sprintf("SOURCE_DATE_EPOCH=%d", stamp)}
 	return b.command(ctx, env, argv...)
 }
@@ -95,7 +94,7 @@ func (b *build) bootstrap(ctx context.Context, d *debianBase) error {
 func (b *build) mmdebstrap(ctx context.Context, d *debianBase) ([]string, error) {
 	argv := []string{"mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory",
 		"--components=" + cmp.Or(d.Components, "main"),
-		// Ubuntu does not count apt among the packages that a system requires.
+		// On Ubuntu, apt is not a required package.
 		"--include=" + strings.Join(append([]string{"apt"}, d.Packages...), ","),
 		"--skip=check/empty,check/signed-by,essential/unlink,setup/empty",
 		"--setup-hook=" + debsIn,
@@ -123,7 +122,7 @@ func (b *build) mmdebstrap(ctx context.Context, d *debianBase) ([]string, error)
 	return append(argv, d.Suite, b.root.dir), nil
 }
 
-// configureDebian replaces the build's settings by those for life inside.
+// configureDebian replaces the build's settings with those for sandboxes.
 func (b *build) configureDebian() error {
 	if err := b.root.remove("/etc/apt/apt.conf.d/99mmdebstrap", "/etc/dpkg/dpkg.cfg.d/99mmdebstrap"); err != nil {
 		return err
@@ -146,7 +145,7 @@ func (b *build) configureDebian() error {
 	return nil
 }
 
-// noteRelease puts the name of the release into the manifest.
+// noteRelease records the name of the release in the manifest.
 func (b *build) noteRelease() error {
 	release, err := b.root.read("/etc/os-release")
 	if err != nil {
@@ -160,7 +159,7 @@ func (b *build) noteRelease() error {
 	return nil
 }
 
-// trim removes caches, logs and whatever differs from build to build.
+// trim deletes caches, logs and whatever differs from build to build.
 func trim(r *rootfs) error {
 	for _, dir := range []string{"/run", "/tmp", "/var/tmp", "/var/lib/apt/lists", "/var/cache/apt", "/var/cache/ldconfig"} {
 		if err := r.empty(dir); err != nil {
@@ -172,8 +171,8 @@ func trim(r *rootfs) error {
 		"/var/log/alternatives.log", "/var/log/apt", "/var/log/bootstrap.log", "/var/log/dpkg.log")
 }
 
-// hostApt returns the settings that the host's own apt needs to reach the
-// mirrors: proxies, certificates, tolerance for a wrong clock.
+// hostApt returns the settings that the host's own apt needs to reach mirrors: proxies,
+// certificates, tolerance for a wrong clock.
 func hostApt(ctx context.Context) []string {
 	out, err := exec.CommandContext(ctx, "apt-config", "dump", "--no-empty", "--format", `%f "%v";%n`).Output()
 	if err != nil {

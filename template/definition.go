@@ -14,11 +14,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// definition says how to make a built-in template. It is the form of the files
-// in the folder templates; exactly one of Extends and Debian is set.
+// definition describes a built-in template. It is the format of the files in the folder
+// templates; exactly one of Extends and Debian is set.
 type definition struct {
 	Description string `yaml:"description"`
-	// Extends names the definition that this one adds to.
+	// Extends names the definition that this one extends.
 	Extends   string            `yaml:"extends"`
 	Debian    *debianBase       `yaml:"debian"`
 	Python    *pythonPart       `yaml:"python"`
@@ -90,12 +90,12 @@ func readDefinition(files fs.FS, name string) (*definition, error) {
 	return d.over(base), nil
 }
 
-// finishing counts the ways in which a root file system was made of a definition.
-// A change of what bootstrap or finish do to it needs the next number.
+// finishing is the version of how a root file system is made from a definition. Increment it
+// when bootstrap or finish change.
 const finishing = 3
 
-// recipe identifies everything that determines the result of a definition,
-// except the versions of the distribution's packages.
+// recipe identifies everything that determines the result, except the versions of the
+// distribution's packages.
 func (d *definition) recipe(files fs.FS) (string, error) {
 	sum := sha256.New()
 	text, err := yaml.Marshal(d)
@@ -123,7 +123,7 @@ func (d *definition) recipe(files fs.FS) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// over returns base with what d adds or changes.
+// over returns base with d's additions and changes.
 func (d *definition) over(base *definition) *definition {
 	m := *base
 	m.Extends = ""

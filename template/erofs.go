@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// stamp is the time of every file in every image, 2025-01-01 UTC, so that the
-// same files make the same image. Zero would do, except that zip has no times
-// before 1980.
+// stamp is the time of every file in every image, 2025-01-01 UTC, so that the same files make
+// the same image. It is not zero because zip does not support times before 1980.
 const stamp = 1735689600
 
-// mkfs makes an EROFS image from a folder. It is not compressed, so that the
-// sandboxes share its pages and read them at the speed of memory. noinline_data
-// is needed: without it gVisor cannot map the tails of programs. Extended
-// attributes are left out: gVisor cannot open files that have some.
+// mkfs makes an EROFS image from a folder. It is not compressed, so that sandboxes share its
+// pages and read them at the speed of memory. noinline_data is required: without it gVisor
+// cannot map the tails of programs. Extended attributes are omitted: gVisor cannot open files
+// that have any.
 func mkfs(ctx context.Context, image, dir string) error {
 	cmd := exec.CommandContext(ctx, "mkfs.erofs", "--quiet", "-E", "noinline_data", "-x-1",
 		fmt.Sprintf("-T%d", stamp), "-U", "00000000-0000-0000-0000-000000000000", image, dir)

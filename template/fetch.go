@@ -17,14 +17,14 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// fetching is an image that is being fetched, once for all who ask meanwhile. It goes on when
-// they have gone: the next will ask again.
+// fetching is an image that is being fetched, shared by all callers. It continues when they
+// leave, since the next will ask again.
 type fetching struct {
 	done chan struct{}
 	err  error
 }
 
-// fetchTimeout bounds the fetch of one image.
+// fetchTimeout limits the fetch of one image.
 const fetchTimeout = 30 * time.Minute
 
 // isHere reports whether this host has the image of a template.
@@ -33,8 +33,7 @@ func isHere(t *bothy.Template) bool {
 	return err == nil
 }
 
-// bring returns a template whose image this host has, and fetches the image first where it
-// has not.
+// bring makes sure that this host has a template's image, fetching it if needed.
 func (l *Library) bring(ctx context.Context, t *bothy.Template) error {
 	if l.common == nil || isHere(t) {
 		return nil
@@ -48,7 +47,7 @@ func (l *Library) bring(ctx context.Context, t *bothy.Template) error {
 	}
 }
 
-// fetch begins to fetch the image of a template, unless that is under way.
+// fetch starts fetching a template's image, unless that is in progress.
 func (l *Library) fetch(t *bothy.Template) *fetching {
 	s, at := l.common, l.of(t.Project)
 	path := filepath.Join(at.home(t.Name), digestOf(t.Digest))
@@ -66,9 +65,9 @@ func (l *Library) fetch(t *bothy.Template) *fetching {
 		begun := time.Now()
 		f.err = at.fetchNow(ctx, wanted)
 		if f.err != nil {
-			s.Log.Warn("the image of a template could not be fetched", "template", wanted.Ref(), "digest", wanted.Digest, "error", f.err)
+			s.Log.Warn("cannot fetch the image of a template", "template", wanted.Ref(), "digest", wanted.Digest, "error", f.err)
 		} else {
-			s.Log.Info("the image of a template was fetched", "template", wanted.Ref(), "digest", wanted.Digest, "bytes", wanted.SizeBytes, "ms", time.Since(begun).Milliseconds())
+			s.Log.Info("fetched the image of a template", "template", wanted.Ref(), "digest", wanted.Digest, "bytes", wanted.SizeBytes, "ms", time.Since(begun).Milliseconds())
 		}
 		s.mu.Lock()
 		delete(s.fetches, path)
@@ -78,10 +77,10 @@ func (l *Library) fetch(t *bothy.Template) *fetching {
 	return f
 }
 
-// fetchNow brings an image into this library. It is there whole, or not at all.
+// fetchNow fetches an image into this library, completely or not at all.
 func (l *Library) fetchNow(ctx context.Context, t *bothy.Template) error {
 	if isHere(t) {
-		return nil // another fetch, which ended just now, has brought it
+		return nil // another fetch has just finished
 	}
 	parent := filepath.Join(l.dir, ".build")
 	if err := os.MkdirAll(parent, 0o755); err != nil {
@@ -98,7 +97,7 @@ func (l *Library) fetchNow(ctx context.Context, t *bothy.Template) error {
 	} else {
 		if err := roomFor(l.dir, t.SizeBytes, l.opts.MinFreeDisk); err != nil {
 			return bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room to fetch the template %s, which has %d MB", t.Ref(), t.SizeBytes>>20).
-				WithHint("Delete templates and snapshots that are not needed, or ask the operator for space.").Because(err)
+				WithHint("Delete unneeded templates and snapshots, or ask the operator for disk space.").Because(err)
 		}
 		err = l.common.Fetch(ctx, t, image)
 	}
@@ -127,7 +126,7 @@ func (l *Library) fetchNow(ctx context.Context, t *bothy.Template) error {
 	return l.linkFetched(t)
 }
 
-// removeFetches removes what fetches have left that were killed.
+// removeFetches deletes what killed fetches left.
 func (l *Library) removeFetches() error {
 	var errs []error
 	all, err := l.everything()
@@ -145,12 +144,12 @@ func (l *Library) removeFetches() error {
 	return errors.Join(errs...)
 }
 
-// linkFetched gives an image the names in the folder that it has in the store, so that a server
-// which is alone here later finds them.
+// linkFetched gives a fetched image the names in the folder that it has in the store, so that a
+// server that later leaves the cluster finds them.
 func (l *Library) linkFetched(t *bothy.Template) error {
 	unlock, free, err := l.tryLock(t.Name)
 	if err != nil || !free {
-		return err // who holds it gives names itself
+		return err // the holder of the lock links names itself
 	}
 	defer unlock()
 	var links []string
@@ -160,7 +159,7 @@ func (l *Library) linkFetched(t *bothy.Template) error {
 	return l.point(t.Name, digestOf(t.Digest), links...)
 }
 
-// sameImage is the path of an image that another name or project has here, or empty.
+// sameImage is the path of an image that another name or project has here, or "".
 func (l *Library) sameImage(t *bothy.Template) string {
 	all, err := l.root().everything()
 	if err != nil {
@@ -178,7 +177,7 @@ func (l *Library) sameImage(t *bothy.Template) string {
 	return ""
 }
 
-// checkImage compares an image with its digest, and flushes it.
+// checkImage verifies an image's digest, and syncs it.
 func checkImage(ctx context.Context, t *bothy.Template, image string) error {
 	f, err := os.Open(image)
 	if err != nil {
@@ -191,13 +190,13 @@ func checkImage(ctx context.Context, t *bothy.Template, image string) error {
 		return err
 	}
 	if got := digestPrefix + hex.EncodeToString(h.Sum(nil)); got != t.Digest || n != t.SizeBytes {
-		return bothy.Errorf(bothy.CodeTemplateInvalid, "what was fetched as the template %s has other bytes than were built", t.Ref()).
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the fetched image of the template %s does not match its digest", t.Ref()).
 			WithHint("Nothing was started from it. Build the template again: bothy template build %s --force.", t.Name)
 	}
 	return errors.Join(os.Chmod(image, 0o644), f.Sync())
 }
 
-// roomFor reports disk.ErrNoRoom where so many bytes do not fit.
+// roomFor returns disk.ErrNoRoom if the given bytes do not fit.
 func roomFor(dir string, bytes, free int64) error {
 	have, err := disk.Free(dir)
 	if err == nil && bytes > have-free {
@@ -206,9 +205,9 @@ func roomFor(dir string, bytes, free int64) error {
 	return err
 }
 
-// byDigestElsewhere finds a template that this host has no image of, by the digest of that: one that
-// has a name, or had one. It is not found where no host has published it, or it is of a project
-// whose templates in does not hold.
+// byDigestElsewhere finds a template by the digest of an image that this host does not have. It
+// is not found if no host has published it, or if it belongs to a project that is not in the
+// given libraries.
 func (l *Library) byDigestElsewhere(ctx context.Context, in []*Library, hex string) (*bothy.Template, error) {
 	if l.common == nil || !isDigest(digestPrefix+hex) {
 		return nil, noDigest(hex)
@@ -237,7 +236,8 @@ func (l *Library) byDigestElsewhere(ctx context.Context, in []*Library, hex stri
 	return nil, noDigest(hex)
 }
 
-// away is a template whose image this host does not have yet, as this library will have it.
+// away returns a template whose image this host does not have yet, as this library will store
+// it.
 func (l *Library) away(t *bothy.Template, name, tag string) *bothy.Template {
 	t = clone(t)
 	t.Name, t.Tag, t.Project = name, tag, l.project
@@ -245,7 +245,7 @@ func (l *Library) away(t *bothy.Template, name, tag string) *bothy.Template {
 	return t
 }
 
-// OpenShared opens an image for another host; fs.ErrNotExist where this one has none.
+// OpenShared opens an image for another host; fs.ErrNotExist if it is not here.
 func (l *Library) OpenShared(digest string) (*os.File, error) {
 	if !isDigest(digest) {
 		return nil, os.ErrNotExist

@@ -4,11 +4,11 @@ import (
 	"io/fs"
 )
 
-// files is a root file system that is finished: a folder of the host (rootfs), or a tree
+// files is a root file system that is being finished: a folder of the host (rootfs), or a tree
 // in memory.
 type files interface {
-	// keeps reports whether existing files are intentional and stay as they are, so that
-	// only missing ones are added.
+	// keeps reports whether existing files are intentional and stay unchanged, so that only
+	// missing ones are added.
 	keeps() bool
 	resolve(name string, follow bool) (string, error)
 	exists(name string) bool

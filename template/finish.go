@@ -18,7 +18,7 @@ type file struct {
 	content string
 }
 
-// everywhere are the files that every template has.
+// everywhere are the files in every template.
 var everywhere = []file{
 	{"/etc/hostname", 0o644, "sandbox\n"},
 	{"/etc/hosts", 0o644, "127.0.0.1\tlocalhost\n127.0.1.1\tsandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n"},
@@ -26,14 +26,14 @@ var everywhere = []file{
 	{"/etc/resolv.conf", 0o644, "nameserver 10.0.0.1\n"},
 }
 
-// sudoers lets the user be root without a password. Names of hosts are not
-// looked up, since a sandbox without a network would wait for the answer.
+// sudoers lets the user become root without a password. Host names are not looked up, since a
+// sandbox without a network would wait for a response.
 const sudoers = `Defaults !fqdn
 Defaults env_keep += "DEBIAN_FRONTEND LANG PYTHONUNBUFFERED SSL_CERT_FILE PIP_CERT REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS CURL_CA_BUNDLE GIT_SSL_CAINFO http_proxy https_proxy no_proxy"
 ` + userName + ` ALL=(ALL:ALL) NOPASSWD: ALL
 `
 
-// folders are those that every template has, some of them as mount points.
+// folders are the folders in every template, some of them mount points.
 var folders = []struct {
 	path string
 	mode fs.FileMode
@@ -55,9 +55,9 @@ var folders = []struct {
 	{"/workspace", 0o755, userID},
 }
 
-// finish adds what every template has, whatever it was made from: the user, the
-// folders, the names, and no trace of the host that built it. searchPath is the
-// PATH of commands; "" means the default.
+// finish adds what every template needs, whatever it was made from: the user, the folders, the
+// names, and no trace of the build host. searchPath is the PATH of commands; "" means the
+// default.
 func finish(r files, searchPath string) error {
 	for _, d := range folders {
 		if r.keeps() && r.exists(d.path) {
@@ -92,8 +92,8 @@ func finish(r files, searchPath string) error {
 	return r.remove("/.dockerenv")
 }
 
-// allowPing makes ping set-user-id. Its capability is an extended attribute, and
-// images hold none.
+// allowPing makes ping set-user-id. Its capability is an extended attribute, which images do
+// not have.
 func allowPing(r files) error {
 	at, err := r.resolve("/usr/bin/ping", true)
 	if err != nil || !r.exists(at) {
@@ -127,8 +127,8 @@ func home(r files) error {
 	return r.chownAll(userHome, userID)
 }
 
-// resetPath is how Debian's /etc/profile begins: it forgets the PATH that a
-// command was given, and starts a program to do so.
+// resetPath is how Debian's /etc/profile begins: it discards the PATH that a command was given,
+// and starts a program to do so.
 const resetPath = `if [ "$(id -u)" -eq 0 ]; then
   PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 else
@@ -137,13 +137,13 @@ fi
 export PATH
 `
 
-// ownPath is how the line begins that shells puts in its place.
+// ownPath is how the replacement begins.
 const ownPath = `export PATH="${PATH:-`
 
-// shells sets what login shells start with, because commands are run by one:
-// PATH is that of the template unless the command was given another.
+// shells configures login shells, which run commands: PATH is the template's unless the command
+// was given another.
 func shells(r files, searchPath string) error {
-	profile, _ := r.read("/etc/profile") // one that cannot be read is as none
+	profile, _ := r.read("/etc/profile") // treat an unreadable one as missing
 	if text := string(profile); strings.Contains(text, resetPath) && !strings.ContainsAny(searchPath, "\"$`\\}") {
 		text = strings.Replace(text, resetPath, fmt.Sprintf("%s%s}\"\n", ownPath, searchPath), 1)
 		if err := r.write("/etc/profile", text, 0o644); err != nil {

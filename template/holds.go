@@ -21,17 +21,17 @@ import (
 const (
 	holdsName = ".holds"
 	ownerName = "home"
-	// holdFresh is how long a hold is not written again, and holdLife how long one stays for
-	// a sandbox that is being made.
+	// holdFresh is how long a hold is not rewritten, and holdLife how long one stays for a
+	// sandbox that is being created.
 	holdFresh = 10 * time.Minute
 	holdLife  = time.Hour
 )
 
-// holds record which images servers need. Servers may share a templates folder, and none
-// can query another's store. Each has its own folder there, with a file for each image.
+// holds record which images servers need. Servers may share a templates folder, but none can
+// query another's store. Each has its own folder there, with a file for each image.
 type holds struct {
 	dir  string
-	home string // of this server; "" holds nothing
+	home string // this server's home; "" disables holds
 	now  func() time.Time
 
 	mu    sync.Mutex
@@ -48,7 +48,7 @@ func (h *holds) own() string {
 	return filepath.Join(h.dir, hex.EncodeToString(sum[:8]))
 }
 
-// add holds an image, before anything is made from it.
+// add holds an image before anything is made from it.
 func (h *holds) add(image string) error {
 	if h.home == "" {
 		return nil
@@ -62,7 +62,7 @@ func (h *holds) add(image string) error {
 	err := h.write(image, now)
 	for _, cannot := range []error{fs.ErrPermission, unix.EROFS, unix.ENOSPC, unix.EDQUOT} {
 		if errors.Is(err, cannot) {
-			return nil // sandboxes start all the same
+			return nil // do not prevent the start of sandboxes
 		}
 	}
 	if err == nil {
@@ -77,7 +77,7 @@ func (h *holds) write(image string, now time.Time) error {
 		return err
 	}
 	if home, err := os.ReadFile(filepath.Join(dir, ownerName)); err != nil || string(home) != h.home {
-		// Others read it at any time, and take a missing name for a home that is gone.
+		// Other servers may read it at any time, and treat a missing name as a deleted home.
 		if err := wholefile.Write(filepath.Join(dir, ownerName), []byte(h.home), 0o644); err != nil {
 			return err
 		}
@@ -90,8 +90,8 @@ func (h *holds) write(image string, now time.Time) error {
 	return errors.Join(f.Close(), os.Chtimes(path, now, now))
 }
 
-// holder is the home of another server that holds an image, its folder where nothing tells
-// whose it is, or "". A server whose home is gone needs nothing any more.
+// holder returns the home of another server that holds an image, or that server's folder if its
+// home is unknown, or "". A server whose home is gone needs nothing.
 func (h *holds) holder(image string) string {
 	servers, _ := os.ReadDir(h.dir)
 	for _, s := range servers {
@@ -109,8 +109,7 @@ func (h *holds) holder(image string) string {
 	return ""
 }
 
-// signature is the home of the server that signed a folder, and whether that is gone. Nothing is
-// known about an unsigned folder.
+// signature is the home of the server that owns a folder, and whether it is gone.
 func signature(dir string) (home string, gone bool) {
 	b, err := os.ReadFile(filepath.Join(dir, ownerName))
 	if err != nil || len(b) == 0 {
@@ -120,8 +119,8 @@ func signature(dir string) (home string, gone bool) {
 	return string(b), errors.Is(err, fs.ErrNotExist)
 }
 
-// sweep lets go of what this server does not need any more, and removes the folders of
-// servers whose homes are gone.
+// sweep releases what this server no longer needs, and deletes the folders of servers whose
+// homes are gone.
 func (h *holds) sweep(ctx context.Context, needed func(image string) (bool, error)) error {
 	var errs []error
 	servers, _ := os.ReadDir(h.dir)
@@ -149,7 +148,7 @@ func (h *holds) sweep(ctx context.Context, needed func(image string) (bool, erro
 	return errors.Join(errs...)
 }
 
-// drop lets go of an image, unless it was held again meanwhile.
+// drop releases an image, unless it was held again meanwhile.
 func (h *holds) drop(image string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

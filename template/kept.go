@@ -12,21 +12,20 @@ import (
 )
 
 const (
-	// settled is how old a file must be for its time to tell whether it was changed
-	// since: clocks of file systems are coarse.
+	// settled is the age from which a file's time proves that it was not changed since: file
+	// system clocks are coarse.
 	settled = 2 * time.Second
 	// maxKept limits the cache, for libraries whose templates are often rebuilt.
 	maxKept = 256
 )
 
-// shelf caches template manifests by the paths of their versions: every new sandbox
-// needs one.
+// shelf caches template manifests by path: every new sandbox needs one.
 type shelf struct {
 	mu  sync.Mutex
 	all map[string]kept
 }
 
-// kept is a version that was found sound, and its files as they were then.
+// kept is a verified version, with the state of its files at that time.
 type kept struct {
 	template        *bothy.Template
 	manifest, image os.FileInfo

@@ -19,14 +19,13 @@ import (
 // archive cannot fill the disk.
 const maxImageBytes = 64 << 30
 
-// Whiteouts are names in a layer that delete what layers below have.
+// Whiteouts are names in a layer that delete what lower layers have.
 const (
 	whiteout       = ".wh."
 	opaqueWhiteout = ".wh..wh..opq"
 )
 
-// unpackLayer applies one layer of an image, and fails if the layer does not
-// match its digest.
+// unpackLayer applies one layer of an image, and fails if its digest is wrong.
 func (r *rootfs) unpackLayer(ctx context.Context, l v1.Layer, budget *int64, guard io.Writer) error {
 	want, err := l.DiffID()
 	if err != nil {
@@ -42,18 +41,18 @@ func (r *rootfs) unpackLayer(ctx context.Context, l v1.Layer, budget *int64, gua
 	if err := r.unpackTar(ctx, all, budget); err != nil {
 		return err
 	}
-	if _, err := io.Copy(io.Discard, all); err != nil { // what follows the tar's end
+	if _, err := io.Copy(io.Discard, all); err != nil { // whatever follows the tar's end
 		return err
 	}
 	if got := hex.EncodeToString(hash.Sum(nil)); got != want.Hex {
-		return fmt.Errorf("its content has the digest %s and not %s", got, want.Hex)
+		return fmt.Errorf("its content has the digest %s, not %s", got, want.Hex)
 	}
 	return nil
 }
 
-// unpackTar applies the entries of a layer in their order.
+// unpackTar applies the entries of a layer in order.
 func (r *rootfs) unpackTar(ctx context.Context, content io.Reader, budget *int64) error {
-	own := map[string]bool{} // what this layer has put there
+	own := map[string]bool{} // created by this layer
 	for t := tar.NewReader(content); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -66,7 +65,7 @@ func (r *rootfs) unpackTar(ctx context.Context, content io.Reader, budget *int64
 			return err
 		}
 		if *budget -= h.Size; *budget < 0 {
-			return fmt.Errorf("the image holds more than %d GB", int64(maxImageBytes)>>30)
+			return fmt.Errorf("the image contains more than %d GB", int64(maxImageBytes)>>30)
 		}
 		if err := r.apply(h, t, own); err != nil {
 			return fmt.Errorf("%s: %w", h.Name, err)
@@ -86,7 +85,7 @@ func (r *rootfs) apply(h *tar.Header, content io.Reader, own map[string]bool) er
 	if err != nil {
 		return err
 	}
-	if at == "." { // the root itself, whose owner and mode are ours to say
+	if at == "." { // skip the root: its owner and mode are fixed
 		return nil
 	}
 	for p := at; p != "." && !own[p]; p = path.Dir(p) {
@@ -102,7 +101,7 @@ func (r *rootfs) apply(h *tar.Header, content io.Reader, own map[string]bool) er
 	return r.dress(at, h)
 }
 
-// hideBelow deletes what layers below have put into a folder.
+// hideBelow deletes what lower layers have put into a folder.
 func (r *rootfs) hideBelow(dir string, own map[string]bool) error {
 	entries, err := r.list(dir)
 	if err != nil {
@@ -135,8 +134,8 @@ func (r *rootfs) makeWay(at string, h *tar.Header) error {
 	return r.root.RemoveAll(at)
 }
 
-// create makes the file of an entry, and reports whether the entry has its own
-// owner and mode. Devices and pipes are left out: a sandbox has its own.
+// create creates the file of an entry, and reports whether the entry has its own owner and
+// mode. Devices and pipes are skipped: a sandbox has its own.
 func (r *rootfs) create(at string, h *tar.Header, content io.Reader) (bool, error) {
 	switch h.Typeflag {
 	case tar.TypeReg:
@@ -155,8 +154,8 @@ func (r *rootfs) create(at string, h *tar.Header, content io.Reader) (bool, erro
 	return false, nil
 }
 
-// dress gives a file its owner and its mode, in this order, because a change of
-// owner takes the set-user-id bit away.
+// dress sets a file's owner and then its mode, because a change of owner clears the set-user-id
+// bit.
 func (r *rootfs) dress(at string, h *tar.Header) error {
 	if err := r.root.Lchown(at, h.Uid, h.Gid); err != nil {
 		return err

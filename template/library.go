@@ -23,37 +23,36 @@ const (
 	digestPrefix = "sha256:"
 )
 
-// Options change how a Library works. The zero value is right for a server.
+// Options configure a Library. The zero value is right for a server.
 type Options struct {
-	// InUse reports whether anything in a project, or in any project if it is empty,
-	// still needs the image with this digest; snapshots that are deleted with it do not
-	// count. Without it every image counts as unused when its template is removed, and
-	// as used when its template is rebuilt.
+	// InUse reports whether anything in a project, or in any project if it is empty, still
+	// needs the image with this digest. Snapshots in without do not count. If InUse is nil,
+	// every image counts as unused when its template is removed, and as used when its template
+	// is rebuilt.
 	InUse func(ctx context.Context, project, digest string, without map[string]bool) (bool, error)
-	// Quota is how many bytes the templates of a project may take up; 0 means any number.
+	// Quota returns how many bytes a project's templates may take up; 0 means no limit.
 	Quota func(ctx context.Context, project string) (int64, error)
-	// MinFreeDisk is how many bytes of the host's disk imports leave free; 0 is no bound.
+	// MinFreeDisk is how many bytes of the host's disk imports leave free; 0 means no limit.
 	MinFreeDisk int64
-	// Transport is how projects other than the operator's reach registries, and decides
-	// which. Without it they reach none.
+	// Transport connects projects other than the operator's to registries, and restricts which.
+	// Without it they reach none.
 	Transport http.RoundTripper
-	// Registries say which are mirrored, and which may be spoken to without TLS.
+	// Registries configures mirrors, and registries without TLS.
 	Registries Registries
-	// Forget lets go of the snapshot of a template that has been removed.
+	// Forget deletes the snapshot of a removed template.
 	Forget func(ctx context.Context, project, snapshotID string)
 	// Version is that of the server.
 	Version string
-	// Home is that of the server, by which others that share the folder know it.
+	// Home is the server's home, which identifies it to others that share the folder.
 	Home string
-	// Shared is set where hosts have their templates in common.
+	// Shared is set in a cluster, whose hosts share their templates.
 	Shared *Shared
-	// Share is the folder of the data files that come with bothy. Without it
-	// BOTHY_SHARE is asked, then the neighbourhood of the program.
+	// Share is the folder of the data files that come with bothy. The default is BOTHY_SHARE,
+	// or else folders near the program.
 	Share string
 }
 
-// A Library is a folder of templates: those for all, and in .projects those that belong
-// to projects.
+// A Library is a folder of templates: public ones, and those of projects in .projects.
 type Library struct {
 	dir   string
 	opts  Options
@@ -77,8 +76,8 @@ func NewLibrary(dir string, opts Options) *Library {
 	return &Library{dir: dir, opts: opts, holds: newHolds(dir, opts.Home), common: newCommon(opts.Shared)}
 }
 
-// Templates lists the templates by name. Damaged ones are left out; looking one
-// up by its name says what is wrong with it.
+// Templates lists the templates by name. Damaged ones are omitted; looking one up reports the
+// damage.
 func (l *Library) Templates(ctx context.Context) ([]*bothy.Template, error) {
 	c, err := bothy.Require(ctx, bothy.ScopeTemplatesRead)
 	if err != nil {
@@ -88,8 +87,8 @@ func (l *Library) Templates(ctx context.Context) ([]*bothy.Template, error) {
 	return l.listed(l.visible(c.ProjectID))
 }
 
-// Lookup finds a template for the server itself: by the name of a shared one, or any
-// image by its digest, even an untagged one. It requires no scope.
+// Lookup finds a template for the server itself: a public one by name, or any image by digest,
+// even an untagged one. It checks no scope.
 func (l *Library) Lookup(name string) (*bothy.Template, error) {
 	if hex, ok := strings.CutPrefix(name, digestPrefix); ok {
 		all, err := l.everything()
@@ -103,7 +102,7 @@ func (l *Library) Lookup(name string) (*bothy.Template, error) {
 	return l.ifHere(t, err)
 }
 
-// ifHere begins to fetch an image that this host does not have, and says that there is none.
+// ifHere starts to fetch an image that this host does not have, and returns an error meanwhile.
 func (l *Library) ifHere(t *bothy.Template, err error) (*bothy.Template, error) {
 	if err != nil || l.common == nil || isHere(t) {
 		return t, err
@@ -122,9 +121,8 @@ func (l *Library) Template(ctx context.Context, name string) (*bothy.Template, e
 	return l.find(c.ProjectID, name)
 }
 
-// LookupFor finds a template as a project sees it, for something to be made from: no server
-// collects its image from now on, until this one needs it no more. An image that is on other
-// hosts is fetched.
+// LookupFor finds a template as a project sees it, in order to use it: no server deletes its
+// image until this one no longer needs it. An image on other hosts is fetched.
 func (l *Library) LookupFor(ctx context.Context, project, name string) (*bothy.Template, error) {
 	l.look(ctx)
 	t, err := l.find(project, name)
@@ -143,7 +141,7 @@ func (l *Library) LookupFor(ctx context.Context, project, name string) (*bothy.T
 	return t, nil
 }
 
-// find finds a template as a project sees it: its own, then those for all.
+// find finds a template as a project sees it: its own, then public ones.
 func (l *Library) find(project, name string) (*bothy.Template, error) {
 	ref, err := bothy.ParseTemplateRef(name)
 	if err != nil {
@@ -161,7 +159,7 @@ func (l *Library) find(project, name string) (*bothy.Template, error) {
 	return nil, notFound(ref.String(), visible)
 }
 
-// byRef finds one of this library's own.
+// byRef finds one of this library's own templates.
 func (l *Library) byRef(ref bothy.TemplateRef) (*bothy.Template, error) {
 	version := tagLink(ref.Tag)
 	if ref.Digest != "" {
@@ -183,7 +181,7 @@ func (l *Library) byRef(ref bothy.TemplateRef) (*bothy.Template, error) {
 	return l.load(ref.Name, version)
 }
 
-// awayBy finds an image that a name has on other hosts, or nil.
+// awayBy finds an image of a name on other hosts, or returns nil.
 func (l *Library) awayBy(name, hex string) *bothy.Template {
 	for _, n := range l.common.withName(l.project, name, func(_ nameKey, n sharedName) bool { return n.digest == digestPrefix+hex }) {
 		return l.away(n.template, name, "")
@@ -214,20 +212,20 @@ func noDigest(hex string) error {
 		WithHint("It was removed together with its template; build the template again.")
 }
 
-// inUse asks whether an image is needed by more than some snapshots; unknown is the answer
-// when it is not known.
+// inUse reports whether an image is needed by anything except the given snapshots; unknown is
+// the result if that cannot be determined.
 func (l *Library) inUse(ctx context.Context, hex string, without map[string]bool, unknown bool) (bool, error) {
 	if l.opts.InUse == nil {
 		return unknown, nil
 	}
 	used, err := l.opts.InUse(ctx, l.project, digestPrefix+hex, without)
 	if err != nil {
-		return false, fmt.Errorf("ask whether image %s is in use: %w", hex, err)
+		return false, fmt.Errorf("check whether image %s is in use: %w", hex, err)
 	}
 	return used, nil
 }
 
-// load finds one version of a template and checks it against its image.
+// load reads one version of a template and checks it against its image.
 func (l *Library) load(name, version string) (*bothy.Template, error) {
 	path := l.path(name, version)
 	if row, known := l.common.of(l.key(name, version)); known && row.digest != "" {
@@ -250,7 +248,7 @@ func (l *Library) loadPath(name, path string) (*bothy.Template, error) {
 	if err != nil {
 		return nil, damaged(name, "its image is missing").Because(err)
 	}
-	// What is changed after this look is read again the next time.
+	// Changes after this stat are noticed at the next load.
 	file, err := os.Stat(filepath.Join(dir, manifestName))
 	if err != nil {
 		return nil, damaged(name, "its manifest cannot be read").Because(err)
@@ -266,7 +264,7 @@ func (l *Library) loadPath(name, path string) (*bothy.Template, error) {
 	}
 	t.Origin = m.Origin
 	if t.Version != bothy.ManifestVersion {
-		return nil, damaged(name, fmt.Sprintf("its manifest has version %d and this bothy knows version %d", t.Version, bothy.ManifestVersion))
+		return nil, damaged(name, fmt.Sprintf("its manifest has version %d, but this server supports version %d", t.Version, bothy.ManifestVersion))
 	}
 	t.RootFS = filepath.Join(dir, imageName)
 	image, err := os.Stat(t.RootFS)
@@ -280,8 +278,8 @@ func (l *Library) loadPath(name, path string) (*bothy.Template, error) {
 	return t, nil
 }
 
-// path is where a version is. A tag is a link that may move at any time, so
-// this is its target at the time.
+// path is the folder of a version. A tag is a link that may move at any time, so this is its
+// current target.
 func (l *Library) path(name, version string) string {
 	if row, known := l.common.of(l.key(name, version)); known && row.digest != "" {
 		return filepath.Join(l.home(name), digestOf(row.digest))
@@ -300,8 +298,8 @@ func damaged(name, how string) *bothy.Error {
 
 func invalidName(name string) error {
 	_, err := bothy.ParseTemplateRef(name)
-	if err == nil { // a digest is none either
-		err = bothy.Errorf(bothy.CodeInvalid, "%q is a digest, and not the name of a template", name).WithHint("Give a name, with a tag or without.")
+	if err == nil { // a digest is not a name
+		err = bothy.Errorf(bothy.CodeInvalid, "%q is a digest, not the name of a template", name).WithHint("Give a name, optionally with a tag.")
 	}
 	return err
 }
@@ -315,7 +313,7 @@ func notFound(name string, in []*Library) error {
 	there := cmp.Or(strings.Join(names, ", "), "none")
 	e := bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template %s; there is: %s", name, there)
 	if slices.Contains(BuiltIn(), name) {
-		return e.WithHint("Make it: bothy template build %s.", name)
+		return e.WithHint("Build it: bothy template build %s.", name)
 	}
 	return e.WithHint("Built in are %s (bothy template build NAME); an image becomes one by bothy template import IMAGE %s.", strings.Join(BuiltIn(), ", "), name)
 }

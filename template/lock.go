@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPoll is how often a waiting build looks whether the lock is free. The
-// kernel's own wait cannot be given up when the caller goes away.
+// lockPoll is how often a waiting build checks whether the lock is free. The kernel's own wait
+// cannot be cancelled when the caller leaves.
 const lockPoll = 200 * time.Millisecond
 
 // tryLock is like lock, but does not wait.
@@ -26,9 +26,9 @@ func (l *Library) tryLock(name string) (unlock func(), free bool, err error) {
 	return unlock, err == nil, err
 }
 
-// lock takes the lock of one name against this and other processes, and calls
-// waiting once if it is held. The lock file stays: removing it would let two
-// processes hold locks on two files with one name.
+// lock takes the lock of one name against this and other processes, and calls waiting once if
+// it is held. The lock file is not deleted: otherwise two processes could hold locks on two
+// files with the same name.
 func (l *Library) lock(ctx context.Context, name string, waiting func()) (unlock func(), err error) {
 	dir := filepath.Join(l.dir, ".locks")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

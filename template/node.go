@@ -14,21 +14,21 @@ import (
 	"github.com/bothy-dev/bothy/templates"
 )
 
-// nodeLinks are commands that the wheel holds as copies which do not work.
+// nodeLinks are commands that the wheel contains as copies that do not work.
 var nodeLinks = map[string]string{
 	"npm":      "npm/bin/npm-cli.js",
 	"npx":      "npm/bin/npx-cli.js",
 	"corepack": "corepack/dist/corepack.js",
 }
 
-// node puts Node and npm into /usr/local, all of it the user's, so that
-// `npm install -g` needs no root.
+// node installs Node and npm in /usr/local, owned by the user, so that `npm install -g` needs
+// no root.
 func (b *build) node(ctx context.Context, n *nodePart) error {
 	bundle, err := b.lib.shared(n.Bundle + bundleKind)
 	if err != nil {
 		return err
 	}
-	// The interpreter is a tool of this build and does not stay.
+	// The interpreter is only a tool of this build.
 	tool := filepath.Join(b.work, "tool")
 	if err := unpackBundle(bundle, filepath.Join(tool, "usr/local")); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (b *build) node(ctx context.Context, n *nodePart) error {
 	return b.root.chownAll("/usr/local", userID)
 }
 
-// renewNode has the npm that came with Node fetch the interpreter that a lock file names,
-// and puts it in place of the older one.
+// renewNode uses the npm that comes with Node to fetch the interpreter in a lock file, and
+// replaces the older one with it.
 func (b *build) renewNode(ctx context.Context, lock string) error {
 	data, err := templates.Files.ReadFile(lock)
 	if err != nil {
@@ -98,7 +98,7 @@ func (b *build) renewNode(ctx context.Context, lock string) error {
 	return b.root.copyIn("/usr/local/bin/node", f, 0o755)
 }
 
-// unpackNode takes programs and modules out of the wheel, and leaves the headers.
+// unpackNode extracts programs and modules from the wheel, without headers.
 func (b *build) unpackNode(wheel string) error {
 	z, err := zip.OpenReader(wheel)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// fromImage makes the root file system from an OCI image: an absolute path of a
-// layout folder or of a tar that `docker save` wrote, or else a reference.
+// fromImage makes the root file system from an OCI image: an absolute path of an OCI layout or
+// of a tar from `docker save`, or else a reference.
 func (b *build) fromImage(ref string) []step {
 	var img v1.Image
 	return []step{
@@ -37,8 +37,8 @@ func (l *Library) openImage(ctx context.Context, ref string) (v1.Image, error) {
 	}
 	info, err := os.Stat(ref)
 	if err != nil {
-		return nil, bothy.Errorf(bothy.CodeFileNotFound, "the server's host has no image at %s", ref).
-			WithHint("Give the path of an OCI layout folder or of a tar that docker save wrote, on the host of the server.").Because(err)
+		return nil, bothy.Errorf(bothy.CodeFileNotFound, "there is no image at %s on the server's host", ref).
+			WithHint("Give the path of an OCI layout folder or of a tar from docker save, on the server's host.").Because(err)
 	}
 	var img v1.Image
 	if info.IsDir() {
@@ -47,13 +47,13 @@ func (l *Library) openImage(ctx context.Context, ref string) (v1.Image, error) {
 		img, err = tarball.ImageFromPath(ref, nil)
 	}
 	if err != nil {
-		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "%s is not an OCI layout folder and not a tar that docker save wrote: %v", ref, err).
-			WithHint("Write it again with `docker save IMAGE -o FILE`; a tar must hold one image.").Because(err)
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "%s is neither an OCI layout folder nor a tar from docker save: %v", ref, err).
+			WithHint("Write it again with `docker save IMAGE -o FILE`; a tar must contain exactly one image.").Because(err)
 	}
 	return img, nil
 }
 
-// openLayout finds the image for this kind of host in a layout folder.
+// openLayout finds the image for this platform in a layout folder.
 func openLayout(dir string) (v1.Image, error) {
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
@@ -62,8 +62,7 @@ func openLayout(dir string) (v1.Image, error) {
 	return pick(index)
 }
 
-// pick goes through an index, and the indexes in it, for the one image that runs
-// on this host.
+// pick searches an index, including nested ones, for the one image that runs on this host.
 func pick(index v1.ImageIndex) (v1.Image, error) {
 	m, err := index.IndexManifest()
 	if err != nil {
@@ -89,7 +88,7 @@ func pick(index v1.ImageIndex) (v1.Image, error) {
 		}
 	}
 	if len(found) != 1 {
-		return nil, fmt.Errorf("it holds %d images for linux/%s, not one", len(found), runtime.GOARCH)
+		return nil, fmt.Errorf("it contains %d images for linux/%s instead of one", len(found), runtime.GOARCH)
 	}
 	return found[0], nil
 }
@@ -113,7 +112,7 @@ func (b *build) unpackImage(ctx context.Context, img v1.Image) error {
 		err = b.root.unpackLayer(ctx, l, &budget, guard)
 		if errors.Is(err, disk.ErrNoRoom) {
 			return bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room for the image").
-				WithHint("Delete templates and snapshots that are not needed, or give the server more space.").Because(err)
+				WithHint("Delete unneeded templates and snapshots, or add disk space.").Because(err)
 		}
 		if err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
@@ -129,8 +128,8 @@ func (b *build) takeConfig(ref string, img v1.Image) error {
 		return err
 	}
 	if c.Architecture != "" && c.Architecture != runtime.GOARCH || c.OS != "" && c.OS != "linux" {
-		return bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s is for %s/%s and this host is linux/%s", ref, c.OS, c.Architecture, runtime.GOARCH).
-			WithHint("Use an image that was built for this kind of host.")
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s is for %s/%s, but this host is linux/%s", ref, c.OS, c.Architecture, runtime.GOARCH).
+			WithHint("Use an image built for this platform.")
 	}
 	digest, err := img.Digest()
 	if err != nil {
@@ -146,7 +145,7 @@ func (b *build) takeConfig(ref string, img v1.Image) error {
 	b.searchPath = b.t.Env["PATH"]
 	if dir := c.Config.WorkingDir; filepath.IsAbs(dir) && dir != "/" {
 		b.t.Cwd = filepath.Clean(dir)
-		// The folder may be named without being in any layer.
+		// The folder need not be in any layer.
 		if !b.root.exists(b.t.Cwd) {
 			return b.root.mkdir(b.t.Cwd, 0o755, userID)
 		}
@@ -154,7 +153,7 @@ func (b *build) takeConfig(ref string, img v1.Image) error {
 	return nil
 }
 
-// imageEnv leaves out what depends on the user and on the machine.
+// imageEnv omits variables that depend on the user or the machine.
 func imageEnv(env []string) map[string]string {
 	m := map[string]string{}
 	for _, kv := range env {

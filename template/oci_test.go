@@ -145,7 +145,7 @@ func TestAnImageLargerThanItsBudgetIsRefused(t *testing.T) {
 	defer b.cleanUp()
 	budget := int64(10)
 	err = b.root.unpackLayer(t.Context(), layer(t, entry{name: "a", content: "123456"}, entry{name: "b", content: "123456"}), &budget, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "holds more than") {
+	if err == nil || !strings.Contains(err.Error(), "contains more than") {
 		t.Errorf("unpacked: %v", err)
 	}
 }
@@ -290,7 +290,7 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 		{t.TempDir(), bothy.CodeTemplateInvalid, "OCI layout"},
 		{strings.TrimSuffix(ref, ":1") + ":2", bothy.CodeTemplateInvalid, "tools:2"},
 		{strings.TrimPrefix(locked.URL, "http://") + "/x", bothy.CodeTemplateInvalid, "docker login"},
-		{strings.TrimPrefix(gone.URL, "http://") + "/x", bothy.CodeTemplateInvalid, "cannot be reached"},
+		{strings.TrimPrefix(gone.URL, "http://") + "/x", bothy.CodeTemplateInvalid, "cannot reach the registry"},
 	} {
 		t.Run(c.image, func(t *testing.T) {
 			l := NewLibrary(t.TempDir(), Options{})

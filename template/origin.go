@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/template/provenance"
 )
 
-// TemplateProvenance says how a template that the caller may use was made.
+// TemplateProvenance returns the provenance of a template that the caller may use.
 func (l *Library) TemplateProvenance(ctx context.Context, name string) (json.RawMessage, error) {
 	t, err := l.Template(ctx, name)
 	if err != nil {
@@ -20,8 +20,8 @@ func (l *Library) TemplateProvenance(ctx context.Context, name string) (json.Raw
 		known.Origin = builtInOrigin(t)
 	}
 	if known.Origin == nil {
-		return nil, bothy.Errorf(bothy.CodeNotFound, "nothing is recorded of how the template %s was made", t.Ref()).
-			WithHint("Earlier versions of the server recorded nothing: make the template again.")
+		return nil, bothy.Errorf(bothy.CodeNotFound, "the template %s has no record of how it was made", t.Ref()).
+			WithHint("Earlier versions of the server did not record it: build the template again.")
 	}
 	return provenance.Statement(&known)
 }
@@ -30,7 +30,7 @@ func builtInOrigin(t *bothy.Template) *bothy.TemplateOrigin {
 	return &bothy.TemplateOrigin{Kind: bothy.FromBuiltIn, Parameters: map[string]any{"template": t.Name, "recipe": t.Recipe}}
 }
 
-// signOff adds the provenance of a template when it is done.
+// signOff adds the provenance of a finished template.
 func (l *Library) signOff(t *bothy.Template) {
 	if t.Origin == nil {
 		return

@@ -74,7 +74,7 @@ func TestProvenanceThatNobodyRecorded(t *testing.T) {
 		must(t, writeManifest(filepath.Dir(tmpl.RootFS), tmpl))
 	}
 	_, err := l.TemplateProvenance(ctx, "old")
-	fails(t, err, bothy.CodeNotFound, "nothing is recorded", "again")
+	fails(t, err, bothy.CodeNotFound, "has no record of how", "again")
 	text, err := l.TemplateProvenance(ctx, "shipped")
 	must(t, err)
 	if _, p := statement(t, text); p.GetBuildDefinition().GetExternalParameters().AsMap()["recipe"] != "abc" {

@@ -15,14 +15,14 @@ import (
 
 const projectsName = ".projects"
 
-// projects are the libraries of projects that have been used.
+// projects are the libraries of projects in use.
 type projects struct {
 	mu sync.Mutex
 	by map[string]*Library
 }
 
-// of returns the library of a project's own templates. What the operator's project makes
-// is for all.
+// of returns the library of a project's own templates. Those of the operator's project are
+// public.
 func (l *Library) of(project string) *Library {
 	if project == "" || project == bothy.DefaultProject || project == l.project {
 		return l
@@ -40,7 +40,7 @@ func (l *Library) of(project string) *Library {
 	return own
 }
 
-// visible are the libraries that a project may use, its own first.
+// visible returns the libraries that a project may use, its own first.
 func (l *Library) visible(project string) []*Library {
 	if own := l.of(project); own != l {
 		return []*Library{own, l}
@@ -48,7 +48,7 @@ func (l *Library) visible(project string) []*Library {
 	return []*Library{l}
 }
 
-// everything is the library with those of all projects.
+// everything returns this library and those of all projects.
 func (l *Library) everything() ([]*Library, error) {
 	all := []*Library{l}
 	entries, err := os.ReadDir(filepath.Join(l.dir, projectsName))
@@ -66,10 +66,10 @@ func (l *Library) everything() ([]*Library, error) {
 	return all, nil
 }
 
-// Find finds a template as a project sees it, to look at it.
+// Find finds a template as a project sees it, without using it.
 func (l *Library) Find(project, name string) (*bothy.Template, error) { return l.find(project, name) }
 
-// root is the library that has those of all projects.
+// root is the library that contains those of all projects.
 func (l *Library) root() *Library {
 	if l.parent != nil {
 		return l.parent
@@ -86,7 +86,7 @@ func (l *Library) All() ([]*bothy.Template, error) {
 	return l.listed(all)
 }
 
-// Here lists those of all projects whose images this host has.
+// Here lists the templates of all projects whose images this host has.
 func (l *Library) Here() ([]*bothy.Template, error) {
 	all, err := l.All()
 	return slices.DeleteFunc(all, func(t *bothy.Template) bool { return !isHere(t) }), err
@@ -118,7 +118,7 @@ func (l *Library) workFolder(name string) string {
 	return filepath.Join(l.dir, ".build", folderOf(name))
 }
 
-// folderOf is a name as that of a folder. Names hold no plus.
+// folderOf is the folder name of a template name. Template names contain no plus.
 func folderOf(name string) string { return strings.ReplaceAll(name, "/", "+") }
 
 // tagLink is the file name of a tag's link, and tagOf the tag if it is not the
@@ -149,7 +149,7 @@ func (l *Library) names() ([]string, error) {
 	return slices.DeleteFunc(all, func(name string) bool { return len(l.tags(name)) == 0 }), err
 }
 
-// folders lists the names that have a folder, also those that are left with images alone.
+// folders lists all names with a folder, including those with only untagged images.
 func (l *Library) folders() ([]string, error) {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -165,8 +165,8 @@ func (l *Library) folders() ([]string, error) {
 	return names, nil
 }
 
-// tags lists what leads to images of a name, in the form of links: where hosts have templates in
-// common, what they have, and what this one has not told them yet.
+// tags lists the tags of a name, as links. In a cluster, these are the store's and those of
+// this host that the store does not have yet.
 func (l *Library) tags(name string) []string {
 	links := slices.DeleteFunc(l.links(name), func(link string) bool {
 		row, known := l.common.of(l.key(name, link))
@@ -193,7 +193,7 @@ func (l *Library) links(name string) []string {
 	return links
 }
 
-// digests lists the images that a name has, those with tags and older ones.
+// digests lists all images of a name, tagged or not.
 func (l *Library) digests(name string) ([]string, error) {
 	entries, err := os.ReadDir(l.home(name))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -208,7 +208,7 @@ func (l *Library) digests(name string) ([]string, error) {
 	return list, nil
 }
 
-// tagged reports which images of a name have a tag, ignoring one link.
+// tagged returns which images of a name have a tag, ignoring one link.
 func (l *Library) tagged(name, but string) map[string]bool {
 	kept := map[string]bool{}
 	for _, link := range l.tags(name) {

@@ -62,7 +62,7 @@ func TestAProjectSeesItsOwnTemplatesAndThoseForAll(t *testing.T) {
 		fails(t, err, bothy.CodeTemplateNotFound)
 	}
 	fails(t, l.RemoveTemplate(blue, "team/app:v3"), bothy.CodeTemplateNotFound)
-	fails(t, l.RemoveTemplate(blue, "tools"), bothy.CodeForbidden, "for all")
+	fails(t, l.RemoveTemplate(blue, "tools"), bothy.CodeForbidden, "is public")
 	for _, ref := range []string{"team/app:v3", secret.Digest, "team/app@" + secret.Digest, "tools@" + tools.Digest} {
 		if _, err := l.Template(red, ref); err != nil {
 			t.Errorf("red does not find %s: %v", ref, err)
@@ -136,9 +136,9 @@ func TestTagging(t *testing.T) {
 		{"app:v1", nil, bothy.CodeInvalid, "0 tags"},
 		{"app:v1", make([]string, bothy.MaxTemplateTags+1), bothy.CodeInvalid, "21 tags"},
 		{"app:v1", []string{"x", "../v"}, bothy.CodeInvalid, "../v"},
-		{"app:v1", []string{"a@" + one.Digest}, bothy.CodeInvalid, "cannot be a tag"},
+		{"app:v1", []string{"a@" + one.Digest}, bothy.CodeInvalid, "is not a valid tag"},
 		{"app:v1", []string{""}, bothy.CodeInvalid, `""`},
-		{one.Digest, []string{"x"}, bothy.CodeInvalid, "names an image"},
+		{one.Digest, []string{"x"}, bothy.CodeInvalid, "is an image"},
 		{"tools", []string{"x"}, bothy.CodeForbidden, "for all"},
 	} {
 		_, err := l.TagTemplate(red, bad.ref, bad.tags)

@@ -9,7 +9,7 @@ import (
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
-// TemplateSBOM lists what is installed in a template that the caller may use.
+// TemplateSBOM lists the packages in a template that the caller may use.
 func (l *Library) TemplateSBOM(ctx context.Context, name, format string) (json.RawMessage, error) {
 	t, err := l.Template(ctx, name)
 	if err != nil {

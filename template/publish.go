@@ -16,9 +16,9 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// publish moves a finished image into the library and points its name to it.
-// The folder work holds the image and is empty afterwards. The order makes it
-// safe to die at any point: flush, rename, then move the link.
+// publish moves a finished image into the library and points its name to it. The folder work
+// contains the image and is empty afterwards. The order makes it crash-safe: sync, rename, then
+// move the link.
 func (l *Library) publish(ctx context.Context, t *bothy.Template, work string) error {
 	image := filepath.Join(work, imageName)
 	err := measure(t, image)
@@ -44,7 +44,7 @@ func (l *Library) publish(ctx context.Context, t *bothy.Template, work string) e
 	}
 	t.RootFS = filepath.Join(final, imageName)
 	link := tagLink(cmp.Or(t.Tag, bothy.DefaultTag))
-	// The others first, so that a link which they were not told of is one that is to be told.
+	// Tell the store first, so that a link it does not know is known to be new.
 	if l.recordLater(ctx, t) {
 		err = l.point(t.Name, hex, link)
 	} else {
@@ -56,9 +56,8 @@ func (l *Library) publish(ctx context.Context, t *bothy.Template, work string) e
 	return nil
 }
 
-// moveVersion renames the image and its manifest into place. An existing one
-// with the same digest may be damaged and is replaced; sandboxes that have it
-// open keep theirs.
+// moveVersion renames the image and its manifest into place. An existing version with the same
+// digest may be damaged and is replaced; sandboxes that have it open keep theirs.
 func moveVersion(work, final string) error {
 	stage := filepath.Join(work, "version")
 	if err := os.Mkdir(stage, 0o755); err != nil {
@@ -84,7 +83,7 @@ func moveVersion(work, final string) error {
 	return errors.Join(syncPath(final), syncPath(filepath.Dir(final)))
 }
 
-// relink points home/current to a version in one step.
+// relink points home/current to a version atomically.
 func relink(home, link, version string) error {
 	tmp := filepath.Join(home, ".link")
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -99,8 +98,7 @@ func relink(home, link, version string) error {
 	return errors.Join(syncPath(home), syncPath(filepath.Dir(home)))
 }
 
-// measure fills in the digest and the size of an image if they are missing, and syncs
-// it to disk.
+// measure fills in the digest and size of an image if missing, and syncs it to disk.
 func measure(t *bothy.Template, image string) error {
 	f, err := os.Open(image)
 	if err != nil {
@@ -121,7 +119,7 @@ func measure(t *bothy.Template, image string) error {
 	return nil
 }
 
-// manifest is what a template's folder says about it.
+// manifest is the content of a template's manifest.json.
 type manifest struct {
 	*bothy.Template
 	Origin *bothy.TemplateOrigin `json:"origin,omitempty"`

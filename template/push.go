@@ -20,8 +20,8 @@ import (
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
-// PushTemplate writes a template that the caller may use to a registry, as an image of one
-// layer. What it has of running processes stays here.
+// PushTemplate pushes a template that the caller may use to a registry, as an image with one
+// layer. Its memory is not included.
 func (l *Library) PushTemplate(ctx context.Context, template string, req bothy.TemplatePush) (*bothy.PushedTemplate, error) {
 	c, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite)
 	if err != nil {
@@ -31,12 +31,12 @@ func (l *Library) PushTemplate(ctx context.Context, template string, req bothy.T
 	switch {
 	case err != nil:
 	case strings.Contains(req.Reference, "@"):
-		err = errors.New("a digest cannot be chosen")
+		err = errors.New("the digest cannot be chosen")
 	case strings.HasPrefix(req.Reference, "/"), strings.HasPrefix(req.Reference, "."):
 		err = errors.New("it is the path of a file")
 	}
 	if err != nil {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not where an image can be pushed to", req.Reference).
+		return nil, bothy.Errorf(bothy.CodeInvalid, "an image cannot be pushed to %q", req.Reference).
 			WithHint("Write it like registry.example.com/team/image:tag.").Because(err)
 	}
 	options, err := l.registryOptions(c.ProjectID, to, false, req.Registries)
@@ -83,8 +83,8 @@ func (l *Library) PushTemplate(ctx context.Context, template string, req bothy.T
 	return &bothy.PushedTemplate{Reference: to.Context().Digest(digest.String()).String(), Digest: digest.String(), SizeBytes: size}, nil
 }
 
-// imageOf describes a template as containers do. The same template makes the same image. The
-// layer is read once, while it is sent.
+// imageOf describes a template as a container image. The same template makes the same image.
+// The layer is read once, while it is sent.
 func imageOf(t *bothy.Template, layer io.ReadCloser) (v1.Image, error) {
 	c, err := empty.Image.ConfigFile()
 	if err != nil {

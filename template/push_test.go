@@ -56,13 +56,13 @@ func TestATemplateIsPushedAndComesBack(t *testing.T) {
 		{"app", "/tmp/app.tar", bothy.CodeInvalid, "pushed"},
 		{"app", "./app.tar", bothy.CodeInvalid, "pushed"},
 		{"app", strings.TrimPrefix(shut.URL, "http://") + "/a:1", bothy.CodeTemplateInvalid, "does not let"},
-		{"app", "127.0.0.1:1/a:1", bothy.CodeTemplateInvalid, "cannot be reached"},
+		{"app", "127.0.0.1:1/a:1", bothy.CodeTemplateInvalid, "cannot reach the registry"},
 	} {
 		_, err := l.PushTemplate(c, bad.template, bothy.TemplatePush{Reference: bad.ref})
 		fails(t, err, bad.code, bad.says)
 	}
 	_, err = l.PushTemplate(project(t, "research"), "app", bothy.TemplatePush{Reference: ref})
-	fails(t, err, bothy.CodeTemplateInvalid, "asks no registries")
+	fails(t, err, bothy.CodeTemplateInvalid, "does not let projects use registries")
 }
 
 // listing is all that an image has, in text.

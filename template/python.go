@@ -36,8 +36,8 @@ func (b *build) pythonSteps(p *pythonPart) []step {
 	return append(steps, step{"compile", 8, b.compile})
 }
 
-// python puts CPython and pip into /usr/local, all of it the user's, so that
-// `pip install` needs neither root nor --user.
+// python installs CPython and pip in /usr/local, owned by the user, so that `pip install` needs
+// neither root nor --user.
 func (b *build) python(ctx context.Context, p *pythonPart) error {
 	bundle, err := b.lib.shared(p.Bundle + bundleKind)
 	if err != nil {
@@ -57,8 +57,8 @@ func (b *build) python(ctx context.Context, p *pythonPart) error {
 	return err
 }
 
-// ensurepip fetches the wheel of pip to where `python -m venv` looks for it, and
-// installs it in place of the bundle's older one.
+// ensurepip fetches the wheel of pip to where `python -m venv` looks for it, and installs it
+// instead of the bundle's older one.
 func (b *build) ensurepip(ctx context.Context, lock string) error {
 	code, err := templates.Files.ReadFile("ensurepip.py")
 	if err != nil {
@@ -89,12 +89,12 @@ func (b *build) ensurepip(ctx context.Context, lock string) error {
 	if err != nil {
 		return err
 	}
-	// By its name, because pip would record the path of a file.
+	// Install by name, because pip would record the path of a file.
 	return b.pip(ctx, b.root.dir, wheel, "install", "--no-index", "--find-links", filepath.Dir(wheel), "--no-deps", "--no-compile", "pip")
 }
 
-// requirements installs the packages of a lock file. Only wheels: they are
-// unpacked, and no code of theirs runs.
+// requirements installs the packages of a lock file. Only wheels are allowed: they are unpacked
+// without running their code.
 func (b *build) requirements(ctx context.Context, lock string) error {
 	file, err := b.lockFile(lock)
 	if err != nil {
@@ -119,7 +119,7 @@ func (b *build) requirements(ctx context.Context, lock string) error {
 	return nil
 }
 
-// dropTests deletes the packages' own tests, a quarter of all that they bring.
+// dropTests deletes the packages' own tests, a quarter of their files.
 func (b *build) dropTests() error {
 	site := filepath.Join(b.root.dir, pythonLib, "site-packages")
 	return filepath.WalkDir(site, func(path string, d fs.DirEntry, err error) error {
@@ -133,8 +133,7 @@ func (b *build) dropTests() error {
 	})
 }
 
-// download fetches the wheels of a lock file into a folder, with the interpreter
-// below root.
+// download fetches the wheels of a lock file into a folder, with the interpreter below root.
 func (b *build) download(ctx context.Context, root, lock, to string) error {
 	file, err := b.lockFile(lock)
 	if err != nil {
@@ -144,9 +143,9 @@ func (b *build) download(ctx context.Context, root, lock, to string) error {
 	return b.pip(ctx, root, site, "download", "--require-hashes", "--only-binary", ":all:", "--no-deps", "-d", to, "-r", file)
 }
 
-// pip runs the pip at lib (a folder or a wheel) on the host, with the interpreter
-// of the root file system: it installs there, reaches the index as the host does,
-// and writes scripts that start the interpreter by its path inside.
+// pip runs the pip at lib (a folder or a wheel) on the host, with the interpreter of the root
+// file system. It installs there, reaches the index as the host does, and writes scripts that
+// start the interpreter by its path inside.
 func (b *build) pip(ctx context.Context, root, lib string, args ...string) error {
 	env := []string{
 		"PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_PROGRESS_BAR=off", "PIP_ROOT_USER_ACTION=ignore", "PIP_NO_INPUT=1",
@@ -160,8 +159,7 @@ func (b *build) pip(ctx context.Context, root, lib string, args ...string) error
 	return b.command(ctx, env, append(argv, args...)...)
 }
 
-// hostCA is the file of the authorities that this host trusts, which may hold
-// one of a proxy that looks into TLS.
+// hostCA is the host's file of trusted authorities, which may include a TLS-inspecting proxy's.
 func hostCA() string {
 	for _, path := range []string{os.Getenv("PIP_CERT"), os.Getenv("SSL_CERT_FILE"), systemCA} {
 		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().IsRegular() {
@@ -171,8 +169,8 @@ func hostCA() string {
 	return ""
 }
 
-// compile makes the compiled form of all Python files, which otherwise every
-// sandbox would make for itself at its first import.
+// compile compiles all Python files, which otherwise every sandbox would do at its first
+// import.
 func (b *build) compile(ctx context.Context) error {
 	if err := b.root.touchAll(pythonLib); err != nil {
 		return err
@@ -180,7 +178,7 @@ func (b *build) compile(ctx context.Context) error {
 	err := b.command(ctx, []string{"PYTHONHASHSEED=0"}, filepath.Join(b.root.dir, pythonExe), "-I", "-S", "-m", "compileall", "-q", "-q", "-j", "0",
 		"--invalidation-mode", "timestamp", "-s", b.root.dir, "-p", "/", filepath.Join(b.root.dir, pythonLib))
 	var exit interface{ ExitCode() int }
-	// Packages come with files that are not Python 3.12, as data for their tests.
+	// Some packages contain files that are not valid Python, as test data.
 	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
 		return err
 	}
@@ -202,7 +200,7 @@ func (b *build) lockFile(name string) (string, error) {
 	return to, os.WriteFile(to, data, 0o644)
 }
 
-// notePackages puts the locked versions of packages into the manifest.
+// notePackages records the locked versions of packages in the manifest.
 func (b *build) notePackages(lock string, names ...string) {
 	data, err := templates.Files.ReadFile(lock)
 	if err != nil {
@@ -230,7 +228,7 @@ func only(pattern string) (string, error) {
 	return found[0], nil
 }
 
-// unpackBundle extracts a tar that our own build made.
+// unpackBundle extracts a tar from our own build.
 func unpackBundle(file, dir string) error {
 	f, err := os.Open(file)
 	if err != nil {

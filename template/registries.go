@@ -19,16 +19,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// Registries say how this server reaches registries of images.
+// Registries configures how this server reaches image registries.
 type Registries struct {
-	// Mirrors are hosts that are asked before a registry, in this order, by its host.
-	// They are asked with this server's own network, for every project.
+	// Mirrors are hosts tried before a registry, in order, by the registry's host. They are
+	// reached with this server's own network, for every project.
 	Mirrors map[string][]string
-	// PlainHTTP are hosts that are spoken to without TLS. Those on this host are anyway.
+	// PlainHTTP are registries used without TLS. Those on this host always are.
 	PlainHTTP []string
 }
 
-// Check refuses what names no registry.
+// Check validates the names of registries.
 func (r Registries) Check() error {
 	hosts := slices.Clone(r.PlainHTTP)
 	for host, mirrors := range r.Mirrors {
@@ -43,7 +43,7 @@ func (r Registries) Check() error {
 	return nil
 }
 
-// parse reads a reference to an image.
+// parse parses a reference to an image.
 func (r Registries) parse(ref string) (name.Reference, error) {
 	parsed, err := name.ParseReference(ref)
 	if err == nil && slices.Contains(r.PlainHTTP, parsed.Context().RegistryStr()) {
@@ -52,7 +52,7 @@ func (r Registries) parse(ref string) (name.Reference, error) {
 	return parsed, err
 }
 
-// mirrors are the names of an image in the mirrors of its registry.
+// mirrors returns the names of an image in its registry's mirrors.
 func (r Registries) mirrors(ref name.Reference) ([]name.Reference, error) {
 	registry := ref.Context().RegistryStr()
 	var list []name.Reference
@@ -81,8 +81,7 @@ func (r Registries) mirrors(ref name.Reference) ([]name.Reference, error) {
 	return list, nil
 }
 
-// onlyTLS refuses what would travel in the clear, other than to hosts that are meant to
-// speak so and to this one.
+// onlyTLS refuses requests without TLS, except to hosts configured so and to this host.
 type onlyTLS struct {
 	http.RoundTripper
 	plain []string
@@ -95,7 +94,7 @@ func (t onlyTLS) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(r)
 }
 
-var errPlain = errors.New("it would be spoken to without TLS, which registries.plain_http does not allow")
+var errPlain = errors.New("the connection would not use TLS, and registries.plain_http does not allow that")
 
 // OpenImage opens an image in a registry for a project. The operator's project uses the host's
 // networks, proxy, and docker login credentials. Any other reaches only what Options.Transport
@@ -127,7 +126,7 @@ func (l *Library) ask(ctx context.Context, project string, ref name.Reference, m
 	img, err := remote.Image(ref, append(options, remote.WithContext(ctx),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))...)
 	if err == nil {
-		_, err = img.ConfigFile() // it is fetched when it is asked for
+		_, err = img.ConfigFile() // the config is fetched here
 	}
 	if err != nil {
 		return nil, pullError(ref.String(), err)
@@ -135,7 +134,7 @@ func (l *Library) ask(ctx context.Context, project string, ref name.Reference, m
 	return img, nil
 }
 
-// registryOptions are how a project speaks to the registry of an image: see OpenImage.
+// registryOptions configure a project's access to an image's registry: see OpenImage.
 func (l *Library) registryOptions(project string, ref name.Reference, mirror bool, logins []bothy.RegistryLogin) ([]remote.Option, error) {
 	auth, err := loginFor(ref, logins)
 	if err != nil {
@@ -144,7 +143,7 @@ func (l *Library) registryOptions(project string, ref name.Reference, mirror boo
 	over := remote.DefaultTransport
 	if project != bothy.DefaultProject && !mirror {
 		if over = l.opts.Transport; over == nil {
-			return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "this server asks no registries for projects").
+			return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "this server does not let projects use registries").
 				WithHint("Ask the operator to import the image.")
 		}
 	}
@@ -155,12 +154,12 @@ func (l *Library) registryOptions(project string, ref name.Reference, mirror boo
 	return []remote.Option{remote.WithTransport(attentive{onlyTLS{over, l.opts.Registries.PlainHTTP}}), as}, nil
 }
 
-// loginFor finds the login for an image's registry; without one it is authn.Anonymous.
+// loginFor finds the login for an image's registry; the default is authn.Anonymous.
 func loginFor(ref name.Reference, logins []bothy.RegistryLogin) (authn.Authenticator, error) {
 	for _, one := range logins {
 		host, err := name.NewRegistry(one.Host)
 		if err != nil || one.Host == "" || one.Username == "" && one.Password == "" {
-			return nil, bothy.Errorf(bothy.CodeInvalid, "the login for the registry %q cannot be used", one.Host).
+			return nil, bothy.Errorf(bothy.CodeInvalid, "the login for the registry %q is invalid", one.Host).
 				WithHint("Give the registry's host, such as registry.example.com:5000, a username and a password.")
 		}
 		if host.RegistryStr() == ref.Context().RegistryStr() {
@@ -170,7 +169,7 @@ func loginFor(ref name.Reference, logins []bothy.RegistryLogin) (authn.Authentic
 	return authn.Anonymous, nil
 }
 
-// pullError explains a registry's error, or that there was no answer.
+// pullError explains a registry's error, or that it did not respond.
 func pullError(ref string, err error) error {
 	const save = "Or save the image where it can be fetched (docker save IMAGE -o FILE) and import the file."
 	if e := unreachable(ref, err, save); e != nil {
@@ -179,7 +178,7 @@ func pullError(ref string, err error) error {
 	status := registryStatus(err)
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry does not let this server have %s", ref).
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry does not let this server read %s", ref).
 			WithHint("The image may not exist, or needs credentials: give them with the build, or run docker login as the server's user. %s", save).Because(err)
 	case http.StatusNotFound:
 		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry has no image %s for linux/%s", ref, runtime.GOARCH).
@@ -188,7 +187,7 @@ func pullError(ref string, err error) error {
 	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s", status, ref).WithHint(save).Because(err)
 }
 
-// pushError is pullError for an image that is written.
+// pushError is pullError for pushing an image.
 func pushError(ref string, err error) error {
 	if e := unreachable(ref, err, ""); e != nil {
 		return e
@@ -196,14 +195,13 @@ func pushError(ref string, err error) error {
 	status := registryStatus(err)
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
 		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry does not let this server write %s", ref).
-			WithHint("Give a login that may, or run docker login as the server's user.").Because(err)
+			WithHint("Give a login with write access, or run docker login as the server's user.").Because(err)
 	}
 	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s", status, ref).
 		WithHint("Check the name and the tag.").Because(err)
 }
 
-// registryStatus is the HTTP status of a registry's answer; 0 if there was
-// none.
+// registryStatus is the HTTP status of a registry's response; 0 if there was none.
 func registryStatus(err error) int {
 	if t, ok := errors.AsType[*transport.Error](err); ok {
 		return t.StatusCode
@@ -211,7 +209,7 @@ func registryStatus(err error) int {
 	return 0
 }
 
-// unreachable is the error for a registry that gave no answer, or nil if it did.
+// unreachable is the error for a registry that did not respond, or nil if it did.
 func unreachable(ref string, err error, or string) error {
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
@@ -219,14 +217,14 @@ func unreachable(ref string, err error, or string) error {
 	case registryStatus(err) != 0:
 		return nil
 	case errors.Is(err, errPlain):
-		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry of %s does not speak TLS: %v", ref, err).
-			WithHint("Give the registry a certificate, or ask the operator to name its host under registries.plain_http in the server's settings.").Because(err)
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry of %s does not use TLS: %v", ref, err).
+			WithHint("Give the registry a certificate, or ask the operator to add its host to registries.plain_http in the server's settings.").Because(err)
 	}
 	if _, ok := errors.AsType[net.Error](err); !ok {
-		return bothy.Errorf(bothy.CodeTemplateInvalid, "what the registry of %s says cannot be used: %v", ref, err).
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the response of the registry of %s is invalid: %v", ref, err).
 			WithHint("%s", strings.TrimSpace("Check that it is a registry of container images. "+or)).Because(err)
 	}
-	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry of %s cannot be reached: %v", ref, err).
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "cannot reach the registry of %s: %v", ref, err).
 		WithHint("%s", strings.TrimSpace("Check the name, the network, the proxy settings and the certificates of the server. "+or)).Because(err)
 }
 

@@ -126,7 +126,7 @@ func TestRegistriesThatLieOrStop(t *testing.T) {
 		}, "unexpected EOF"},
 		{"no manifest", func(path string, _ []byte) ([]byte, bool) {
 			return []byte("<html>"), strings.Contains(path, "/manifests/")
-		}, "cannot be used"},
+		}, "is invalid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := httptest.NewServer(bent(t, host, c.word == "unexpected EOF", c.bend))

@@ -14,7 +14,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// RemoveTemplate deletes one of the caller's own.
+// RemoveTemplate deletes one of the caller's own templates.
 func (l *Library) RemoveTemplate(ctx context.Context, name string) error {
 	c, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite)
 	if err != nil {
@@ -25,20 +25,20 @@ func (l *Library) RemoveTemplate(ctx context.Context, name string) error {
 		return err
 	}
 	if ref.Digest != "" {
-		return bothy.Errorf(bothy.CodeInvalid, "%s names an image, and only names can be removed", name).
-			WithHint("Remove its name or its tag; the image goes when nothing needs it any more.")
+		return bothy.Errorf(bothy.CodeInvalid, "%s is an image, but only names can be removed", name).
+			WithHint("Remove its name or its tag; the image is deleted once nothing needs it.")
 	}
 	l.look(ctx)
 	own := l.of(c.ProjectID)
 	if own != l && len(own.tags(ref.Name)) == 0 && len(l.tags(ref.Name)) > 0 {
-		return bothy.Errorf(bothy.CodeForbidden, "the template %s is for all projects, and only the operator may remove it", ref.Name).
+		return bothy.Errorf(bothy.CodeForbidden, "the template %s is public, and only the operator may remove it", ref.Name).
 			WithHint("Ask the operator of this server.")
 	}
 	return own.remove(ctx, ref, name != ref.Name)
 }
 
-// removalLock is held while names are removed: of two that have one image, the second then
-// finds that the first has gone.
+// removalLock serialises removals: of two names with the same image, the second removal must
+// see that the first name is gone.
 const removalLock = ".removal"
 
 // remove deletes a name, or one tag of it.
@@ -96,7 +96,7 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	if tag && len(kept) > 0 {
 		going = []string{link}
 	}
-	// The others first: who was away does not bring back what they know to be removed.
+	// Tell the store first, so that a host that was away does not bring the name back.
 	if err := l.unrecord(ctx, ref.Name, going...); err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 		}
 		return l.collect(ctx, ref.Name)
 	}
-	// The links go first: without them the rest is invisible.
+	// Delete the links first: without them the rest is invisible.
 	for _, link := range l.links(ref.Name) {
 		if err := os.Remove(filepath.Join(l.home(ref.Name), link)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove template %s: %w", ref, err)
@@ -116,7 +116,7 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	held := false
 	for _, hex := range digests {
 		if l.holds.holder(hex) != "" {
-			held = true // collected when that server needs it no more
+			held = true // collected once that server no longer needs it
 			continue
 		}
 		errs = append(errs, l.discard(ctx, ref.Name, hex))
@@ -127,7 +127,7 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	return errors.Join(errs...)
 }
 
-// elsewhere reports whether another name has an image, too.
+// elsewhere reports whether another name also has an image.
 func (l *Library) elsewhere(name, hex string) bool {
 	names, _ := l.folders()
 	for _, other := range names {
@@ -138,7 +138,7 @@ func (l *Library) elsewhere(name, hex string) bool {
 	return len(l.common.with(l.project, func(k nameKey, n sharedName) bool { return k.name != name && n.digest == digestPrefix+hex })) > 0
 }
 
-// awayFrom are the links of a name that hosts have in common.
+// awayFrom returns the links of a name that hosts share.
 func (l *Library) awayFrom(name string) map[string]bool {
 	links := map[string]bool{}
 	for k := range l.common.withName(l.project, name, func(_ nameKey, n sharedName) bool { return n.digest != "" }) {
@@ -147,8 +147,8 @@ func (l *Library) awayFrom(name string) map[string]bool {
 	return links
 }
 
-// memoryBases are the images that the processes of templates run on, except those of one
-// name. Other servers may share this folder, and none knows what another's snapshots need.
+// memoryBases returns the images that templates' memory depends on, except those of one name.
+// Other servers may share this folder, and none knows what another's snapshots need.
 func (l *Library) memoryBases(but string) (map[string]bool, error) {
 	in := []*Library{l}
 	if l.project == "" {
@@ -168,7 +168,7 @@ func (l *Library) memoryBases(but string) (map[string]bool, error) {
 	return bases, err
 }
 
-// memoryOf are the snapshots that belong to images of a name, except those to be kept.
+// memoryOf returns the memory snapshots of images of a name, except those to be kept.
 func (l *Library) memoryOf(name string, digests []string, kept map[string]bool) map[string]bool {
 	snapshots := map[string]bool{}
 	for _, hex := range digests {
@@ -179,8 +179,7 @@ func (l *Library) memoryOf(name string, digests []string, kept map[string]bool) 
 	return snapshots
 }
 
-// collect deletes the images of a name that have no tag and are not needed. The caller
-// holds the name's lock.
+// collect deletes the unneeded, untagged images of a name. The caller holds the name's lock.
 func (l *Library) collect(ctx context.Context, name string) error {
 	digests, err := l.digests(name)
 	if err != nil {
@@ -206,8 +205,8 @@ func (l *Library) collect(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// Collect deletes all images that no name leads to and that are not needed any more. A
-// server calls it now and then: what used an image may have ended since its tag moved on.
+// Collect deletes all unneeded, untagged images. A server calls it regularly: what used an
+// image may have ended since its tag moved.
 func (l *Library) Collect(ctx context.Context) error {
 	all, err := l.everything()
 	if err != nil {
@@ -227,14 +226,14 @@ func (l *Library) Collect(ctx context.Context) error {
 				return errors.Join(append(errs, err)...)
 			}
 			errs = append(errs, at.collect(ctx, name))
-			_ = os.Remove(at.home(name)) // where nothing is left of it
+			_ = os.Remove(at.home(name)) // succeeds only if it is empty
 			unlock()
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// holdUsed holds the images that are needed: sandboxes may be older than this server.
+// holdUsed holds the images in use: sandboxes may be older than this server.
 func (l *Library) holdUsed(ctx context.Context) error {
 	if l.holds.home == "" {
 		return nil
@@ -258,8 +257,7 @@ func (l *Library) holdUsed(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// checkQuota returns an error if n more bytes exceed the quota of a project's
-// templates.
+// checkQuota returns an error if more bytes would exceed the project's template quota.
 func (l *Library) checkQuota(ctx context.Context, more int64) error {
 	if l.project == "" || l.opts.Quota == nil {
 		return nil
@@ -272,11 +270,11 @@ func (l *Library) checkQuota(ctx context.Context, more int64) error {
 	if err != nil || more <= quota-used {
 		return err
 	}
-	return bothy.Errorf(bothy.CodeQuota, "the project's templates take up %d MB of the %d MB that they may, and this one would take up %d MB more", used>>20, quota>>20, more>>20).
-		WithHint("Delete templates that are not needed: `bothy template ls` lists them, `bothy template rm` deletes.")
+	return bothy.Errorf(bothy.CodeQuota, "the project's templates use %d MB of their quota of %d MB; this template needs another %d MB", used>>20, quota>>20, more>>20).
+		WithHint("Delete unneeded templates: `bothy template ls` lists them, `bothy template rm` deletes.")
 }
 
-// used is how many bytes the images of this library take up.
+// used is the total size of this library's images in bytes.
 func (l *Library) used() (sum int64, err error) {
 	here := map[string]bool{}
 	names, err := l.folders()
@@ -295,7 +293,7 @@ func (l *Library) used() (sum int64, err error) {
 			}
 		}
 	}
-	// What is not here yet counts as well: it is the project's on whichever host.
+	// Images on other hosts count as well: they belong to the project.
 	for k, n := range l.common.with(l.project, func(_ nameKey, n sharedName) bool { return n.digest != "" }) {
 		if id := k.name + " " + digestOf(n.digest); !here[id] {
 			here[id] = true
@@ -305,5 +303,5 @@ func (l *Library) used() (sum int64, err error) {
 	return sum, nil
 }
 
-// UsedBy is how many bytes a project's own templates take up.
+// UsedBy is the total size of a project's own templates in bytes.
 func (l *Library) UsedBy(project string) (int64, error) { return l.of(project).used() }

@@ -11,7 +11,7 @@ import (
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
-// maxLinks bounds the symbolic links on the way to one file, as Linux does.
+// maxLinks limits the symbolic links on the way to one file, as Linux does.
 const maxLinks = 40
 
 // A rootfs is the folder that becomes a template's root file system. It may
@@ -71,7 +71,7 @@ func (r *rootfs) resolve(name string, follow bool) (string, error) {
 	return done, nil
 }
 
-// parent makes the folders above a path and returns where the path leads.
+// parent creates the folders above a path and returns where the path leads.
 func (r *rootfs) parent(name string) (string, error) {
 	at, err := r.resolve(name, false)
 	if err != nil {
@@ -80,8 +80,8 @@ func (r *rootfs) parent(name string) (string, error) {
 	return at, r.makeAll(path.Dir(at))
 }
 
-// makeAll makes a folder and those above it that are missing. The paths of new
-// ones are open to all, whatever the umask of the server.
+// makeAll creates a folder and missing parents. New ones are accessible to all, whatever the
+// server's umask.
 func (r *rootfs) makeAll(at string) error {
 	if _, err := r.root.Lstat(at); err == nil {
 		return nil
@@ -193,7 +193,7 @@ func (r *rootfs) remove(names ...string) error {
 	return nil
 }
 
-// empty deletes the content of a folder and keeps the folder.
+// empty deletes the content of a folder.
 func (r *rootfs) empty(name string) error {
 	entries, err := r.list(name)
 	if err != nil {
@@ -220,7 +220,7 @@ func (r *rootfs) list(name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// chownAll gives a folder and all that is in it to a user.
+// chownAll gives a folder and everything in it to a user.
 func (r *rootfs) chownAll(name string, uid int) error {
 	at, err := r.resolve(name, true)
 	if err != nil {
@@ -234,8 +234,8 @@ func (r *rootfs) chownAll(name string, uid int) error {
 	})
 }
 
-// touchAll gives every file the time that it will have in the image, so that
-// compiled Python files match their sources.
+// touchAll sets every file's time to the one in the image, so that compiled Python files match
+// their sources.
 func (r *rootfs) touchAll(name string) error {
 	at, err := r.resolve(name, true)
 	if err != nil {

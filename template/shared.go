@@ -19,17 +19,17 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Shared says how hosts have templates in common. Their names are then those that the store
-// has, and the folder holds the images that this host has needed.
+// Shared configures how hosts share templates. Names are then those in the store, and the
+// folder contains the images that this host has needed.
 type Shared struct {
 	Store store.Shared
-	// Host names this one.
+	// Host is this host's name.
 	Host string
-	// State is a file that says what the store and the folder had when they were compared last.
+	// State is a file with what the store and the folder had when they were last compared.
 	State string
 	// Fetch writes the image of a template to a file.
 	Fetch func(ctx context.Context, t *bothy.Template, to string) error
-	// Published is told of an image that this host has made.
+	// Published is called with an image that this host has made.
 	Published func(digest string)
 	Log       *slog.Logger
 }
@@ -37,53 +37,53 @@ type Shared struct {
 // nameKey is a name with a tag.
 type nameKey struct{ project, name, tag string }
 
-// sharedName is what the store has of a name.
+// sharedName is the store's record of a name.
 type sharedName struct {
-	digest   string // empty where it was removed
+	digest   string // empty if it was removed
 	version  int64
 	template *bothy.Template
 }
 
-// common are the names that hosts have in common. One is for a library and those of its
-// projects.
+// common are the names that hosts share. A library and those of its projects have one in
+// common.
 type common struct {
 	Shared
-	// syncing is held by who compares the folder with the store.
+	// syncing is held while the folder is compared with the store.
 	syncing sync.Mutex
 
 	mu sync.Mutex
 	// names are by project, name and tag.
 	names   map[string]map[string]map[string]sharedName
 	version int64
-	// read is set once the store was asked.
+	// read is set once the store was read.
 	read bool
-	// asking is the question that goes to the store after the one that is under way, if busy.
+	// asking is the next query of the store, if one is in progress (busy).
 	asking *asking
 	busy   bool
 	// fetches are the images that are being fetched.
 	fetches map[string]*fetching
-	// compared is what the file State says, and unread why that is not known.
+	// compared is the content of the file State, and unread why that is unknown.
 	compared compared
 	unread   error
 }
 
-// compared is what the store and the folder had when they were compared last.
+// compared is what the store and the folder had when they were last compared.
 type compared struct {
 	names []store.TemplateName
-	// links are what a link in the folder was, or became by this server since then: its digests,
-	// one of which is empty if it was not there. What it is otherwise, others have made it.
+	// links are the known targets of a link: digests that it had, or that this server has set
+	// since; "" means that it did not exist. With any other target, someone else has changed
+	// it.
 	links map[nameKey][]string
 }
 
-// asking is a question of what has changed, for all who ask before it goes to the store.
+// asking is a query of changes, shared by all callers that arrive before it is sent.
 type asking struct {
 	done chan struct{}
 	err  error
 }
 
 const (
-	// askTimeout bounds a question, and lookTimeout how long somebody waits for its answer who
-	// can do without.
+	// askTimeout limits a query, and lookTimeout how long a caller waits that can do without.
 	askTimeout  = 30 * time.Second
 	lookTimeout = 2 * time.Second
 )
@@ -96,10 +96,10 @@ func newCommon(o *Shared) *common {
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
-	// Until the store answers, it is taken to have what it had.
+	// Until the store responds, assume that it still has what it had.
 	s.compared, s.unread = s.readState()
 	if s.unread != nil {
-		s.Log.Warn("it is not known which templates the other hosts had", "error", s.unread)
+		s.Log.Warn("cannot read the state of the templates shared with other hosts", "error", s.unread)
 	}
 	for _, n := range s.compared.names {
 		s.take(n)
@@ -107,7 +107,7 @@ func newCommon(o *Shared) *common {
 	return s
 }
 
-// sharedRecord is what is kept of a template in the store.
+// sharedRecord is the record of a template in the store.
 func sharedRecord(t *bothy.Template) ([]byte, error) { return json.Marshal(manifest{t, t.Origin}) }
 
 func sharedTemplate(n store.TemplateName) (*bothy.Template, error) {
@@ -118,7 +118,7 @@ func sharedTemplate(n store.TemplateName) (*bothy.Template, error) {
 	}
 	t.Origin = m.Origin
 	if t.Version != bothy.ManifestVersion || t.Digest != n.Digest || !isDigest(t.Digest) || t.SizeBytes <= 0 {
-		return nil, fmt.Errorf("its manifest has version %d, or is of another image", t.Version)
+		return nil, fmt.Errorf("its manifest has version %d, or belongs to another image", t.Version)
 	}
 	return t, nil
 }
@@ -128,13 +128,13 @@ func isDigest(s string) bool {
 	return err == nil && r.Name == "" && r.Digest != ""
 }
 
-// take notes what the store says of a name. The caller holds mu, or is alone.
+// take records what the store has for a name. The caller holds mu, or has exclusive access.
 func (s *common) take(n store.TemplateName) {
 	row := sharedName{digest: n.Digest, version: n.Version}
 	if n.Digest != "" {
 		t, err := sharedTemplate(n)
 		if err != nil {
-			s.Log.Error("a template of the other hosts cannot be used", "template", n.Name, "tag", n.Tag, "error", err)
+			s.Log.Error("cannot use a template of the other hosts", "template", n.Name, "tag", n.Tag, "error", err)
 			return
 		}
 		row.template = t
@@ -148,7 +148,7 @@ func (s *common) take(n store.TemplateName) {
 	s.names[n.Project][n.Name][n.Tag] = row
 }
 
-// of returns what the store has of a name: whether it has heard of it, and its image.
+// of returns the store's record of a name, and whether it is known.
 func (s *common) of(k nameKey) (row sharedName, known bool) {
 	if s == nil {
 		return row, false
@@ -159,7 +159,7 @@ func (s *common) of(k nameKey) (row sharedName, known bool) {
 	return row, known
 }
 
-// with returns what the store has of the names of a project that keep accepts.
+// with returns the store's names of a project that keep accepts.
 func (s *common) with(project string, keep func(nameKey, sharedName) bool) map[nameKey]sharedName {
 	found := map[nameKey]sharedName{}
 	if s == nil {
@@ -185,7 +185,7 @@ func (s *common) withName(project, name string, keep func(nameKey, sharedName) b
 	return found
 }
 
-// gather is for with and withName.
+// gather implements with and withName.
 func (s *common) gather(found map[nameKey]sharedName, project, name string, keep func(nameKey, sharedName) bool) {
 	for tag, row := range s.names[project][name] {
 		if k := (nameKey{project, name, tag}); keep(k, row) {
@@ -209,8 +209,8 @@ func (s *common) owners() (list []string) {
 	return list
 }
 
-// refresh takes note of what other hosts have changed before it was called. Who asks while a
-// question is under way, to which the answer may be too old, shares the next one.
+// refresh reads what other hosts have changed before the call. Callers that arrive during a
+// query, whose result may be too old for them, share the next one.
 func (s *common) refresh(ctx context.Context) error {
 	if s == nil {
 		return nil
@@ -234,7 +234,7 @@ func (s *common) refresh(ctx context.Context) error {
 	}
 }
 
-// answer asks the store until nobody waits.
+// answer queries the store until no caller waits.
 func (s *common) answer() {
 	for {
 		s.mu.Lock()
@@ -261,7 +261,7 @@ func (s *common) ask(ctx context.Context) error {
 			return err
 		}
 		if newest < at {
-			read = false // it is another store, or an older one
+			read = false // a different store, or an older copy
 		}
 	}
 	if !read {
@@ -283,14 +283,15 @@ func (s *common) ask(ctx context.Context) error {
 	return nil
 }
 
-// isKnown reports whether it is known what the store has, or had.
+// isKnown reports whether the store's names are known, even if outdated.
 func (s *common) isKnown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.read || len(s.names) > 0
 }
 
-// look is refresh, where what was known before is good enough while the store is away, or slow.
+// look is refresh for callers that can use outdated names while the store is unreachable or
+// slow.
 func (l *Library) look(ctx context.Context) {
 	if l.common == nil {
 		return
@@ -302,11 +303,11 @@ func (l *Library) look(ctx context.Context) {
 		defer cancel()
 	}
 	if err := l.common.refresh(wait); err != nil && ctx.Err() == nil {
-		l.common.Log.Debug("it cannot be found out which templates other hosts have changed", "error", err)
+		l.common.Log.Debug("cannot read which templates other hosts have changed", "error", err)
 	}
 }
 
-// record tells the store of names that were given here.
+// record stores names that were set here.
 func (l *Library) record(ctx context.Context, tagged ...*bothy.Template) error {
 	if l.common == nil {
 		return nil
@@ -342,19 +343,18 @@ func (l *Library) asNamed(t *bothy.Template) (n store.TemplateName, image store.
 	return n, image, nil
 }
 
-// recordLater is record for something that is done here in any case: while the store is away, it
-// is told at the next comparison. It returns whether the store knows.
+// recordLater is record for changes that are made here in any case: if the store is
+// unreachable, the next comparison stores them. It returns whether the store has them.
 func (l *Library) recordLater(ctx context.Context, t *bothy.Template) (told bool) {
 	err := l.record(ctx, t)
 	if err != nil {
-		l.common.Log.Warn("the other hosts will be told later of a template", "template", t.Ref(), "error", err)
+		l.common.Log.Warn("cannot publish a template to the other hosts; trying again later", "template", t.Ref(), "error", err)
 	}
 	return err == nil
 }
 
-// point is relink for links to an image that the store has by these names. It is noted first that
-// this server moves them: whatever becomes of it, they are not taken for what others have changed
-// here.
+// point is relink for links whose image the store has under these names. That this server moves
+// them is recorded first, so that they are not mistaken for changes by others.
 func (l *Library) point(name, version string, links ...string) error {
 	s := l.common
 	if s != nil {
@@ -382,7 +382,7 @@ func (l *Library) point(name, version string, links ...string) error {
 	return nil
 }
 
-// note keeps what change does to what is known of links.
+// note updates what is known of links.
 func (s *common) note(change func(links map[nameKey][]string)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -396,7 +396,7 @@ func (s *common) note(change func(links map[nameKey][]string)) error {
 	return s.writeState()
 }
 
-// unrecord tells the store that names were removed, before they are.
+// unrecord records in the store that names are removed, before they are.
 func (l *Library) unrecord(ctx context.Context, name string, links ...string) error {
 	if l.common == nil || len(links) == 0 {
 		return nil
@@ -411,7 +411,7 @@ func (l *Library) unrecord(ctx context.Context, name string, links ...string) er
 	return l.common.refresh(ctx)
 }
 
-// tagName is the tag that a link is.
+// tagName is the tag of a link.
 func tagName(link string) string {
 	if link == currentName {
 		return bothy.DefaultTag
@@ -422,9 +422,10 @@ func tagName(link string) string {
 // key is that of one of this library's own names.
 func (l *Library) key(name, link string) nameKey { return nameKey{l.project, name, tagName(link)} }
 
-// Sync compares the names in the folder with those of the store. What only the folder has, and
-// what was changed there by others than servers, goes to the store; what the store records as
-// removed goes from the folder. Nothing goes because the store has never heard of it.
+// Sync compares the names in the folder with those in the store. Names only in the folder, and
+// links changed by others than servers, are added to the store. Names that the store records as
+// removed are removed from the folder. A name is never removed only because the store does not
+// know it.
 func (l *Library) Sync(ctx context.Context) error {
 	s := l.common
 	if s == nil {
@@ -471,8 +472,8 @@ func (l *Library) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// syncOwn is Sync for one library. base are the digests that the store had when the two were
-// compared last.
+// syncOwn is Sync for one library. base are the digests that the store had at the last
+// comparison.
 func (l *Library) syncOwn(ctx context.Context, base map[nameKey]string) error {
 	names, err := l.folders()
 	if err != nil {
@@ -487,24 +488,24 @@ func (l *Library) syncOwn(ctx context.Context, base map[nameKey]string) error {
 	return errors.Join(errs...)
 }
 
-// A comparison is what becomes of a link.
+// A comparison is the action for a link.
 type comparison int
 
 const (
-	// asItWas is a link of which the store need not hear, and seen one that was not compared yet.
+	// asItWas needs no action, and seen is a link that was not compared yet.
 	asItWas comparison = iota
 	seen
-	// given goes to the store, and dropped from the folder.
+	// given is added to the store, and dropped is removed from the folder.
 	given
 	dropped
 )
 
-// compare decides what becomes of a link. It may be older than what the store has: that alone is
-// no change that was made here.
+// compare decides the action for a link. A link that is older than the store's is not a change
+// made here.
 func (l *Library) compare(name, link string, base map[nameKey]string) (what comparison, target string, known int64) {
 	target, err := os.Readlink(filepath.Join(l.home(name), link))
 	if err != nil {
-		return asItWas, "", 0 // moved on just now
+		return asItWas, "", 0 // moved meanwhile
 	}
 	s, here, k := l.common, digestPrefix+target, l.key(name, link)
 	row, has := s.of(k)
@@ -529,7 +530,7 @@ func (l *Library) syncLink(ctx context.Context, name, link string, base map[name
 	}
 	unlock, free, err := l.tryLock(name)
 	if err != nil || !free {
-		return err // who holds it may be about to move it
+		return err // the holder of the lock may be about to move it
 	}
 	defer unlock()
 	what, target, known := l.compare(name, link, base)
@@ -550,7 +551,7 @@ func (l *Library) syncLink(ctx context.Context, name, link string, base map[name
 	return nil
 }
 
-// saw notes what a link is, until that is written with the rest.
+// saw records a link, to be written with the rest.
 func (s *common) saw(k nameKey, target string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -563,7 +564,7 @@ func (s *common) saw(k nameKey, target string) {
 	s.compared.links[k] = []string{target}
 }
 
-// noteMissing notes which names of the store have no link in the folder.
+// noteMissing records which names of the store have no link in the folder.
 func (l *Library) noteMissing() {
 	s := l.common
 	for k := range s.with(l.project, func(nameKey, sharedName) bool { return true }) {
@@ -585,12 +586,12 @@ func (l *Library) noteMissing() {
 	}
 }
 
-// give tells the store of a name that it does not have like this, unless it was changed
-// meanwhile. It does not where the image is damaged. The caller holds the name's lock.
+// give adds a name to the store, unless it was changed meanwhile or the image is damaged. The
+// caller holds the name's lock.
 func (l *Library) give(ctx context.Context, name, link, version string, known int64) (done bool, err error) {
 	t, err := l.loadPath(name, filepath.Join(l.home(name), version))
 	if err != nil {
-		return false, nil // damaged, as whoever asks for it is told
+		return false, nil // damaged: looking it up reports that
 	}
 	if info, err := os.Stat(t.RootFS); err != nil || info.Size() != t.SizeBytes {
 		return false, nil
@@ -604,7 +605,7 @@ func (l *Library) give(ctx context.Context, name, link, version string, known in
 	if err := l.common.Store.NameTemplates(ctx, []store.TemplateName{n}, []store.Tree{image}, true); err != nil {
 		return false, err
 	}
-	l.common.Log.Info("a template of this host is one of all hosts now", "template", t.Ref())
+	l.common.Log.Info("published a template to the other hosts", "template", t.Ref())
 	if l.common.Published != nil {
 		l.common.Published(t.Digest)
 	}
@@ -616,13 +617,13 @@ func (l *Library) dropLink(ctx context.Context, name, link string) error {
 	if err := os.Remove(filepath.Join(l.home(name), link)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	l.common.Log.Info("a template was removed by another host", "template", name, "tag", tagName(link))
+	l.common.Log.Info("removed a template that another host has removed", "template", name, "tag", tagName(link))
 	err := l.collect(ctx, name)
-	_ = os.Remove(l.home(name)) // where nothing is left of it
+	_ = os.Remove(l.home(name)) // succeeds only if it is empty
 	return err
 }
 
-// state is the form of compared in a file.
+// state is the file format of compared.
 type state struct {
 	Names []store.TemplateName `json:"names"`
 	Links []linkState          `json:"links"`
@@ -635,7 +636,7 @@ type linkState struct {
 	Digests []string `json:"digests"`
 }
 
-// readState reads what was compared last.
+// readState reads the state of the last comparison.
 func (s *common) readState() (c compared, err error) {
 	text, err := os.ReadFile(s.State)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -655,7 +656,7 @@ func (s *common) readState() (c compared, err error) {
 	return c, nil
 }
 
-// sharedNames are the names that the store has, in order.
+// sharedNames are the store's names, in order.
 func (s *common) sharedNames() ([]store.TemplateName, error) {
 	names := []store.TemplateName{}
 	s.mu.Lock()
@@ -681,7 +682,7 @@ func (s *common) sharedNames() ([]store.TemplateName, error) {
 	return names, nil
 }
 
-// writeState keeps what was compared last. The caller holds mu.
+// writeState writes the state of the last comparison. The caller holds mu.
 func (s *common) writeState() error {
 	to := state{Names: s.compared.names, Links: []linkState{}}
 	for k, digests := range s.compared.links {

@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// registrySilence is how long a registry may say nothing, and take nothing, while it is
-// spoken to.
+// registrySilence is how long a request to a registry may make no progress.
 const registrySilence = 2 * time.Minute
 
-var errSilent = errors.New("it has said nothing for two minutes")
+var errSilent = errors.New("it has not responded for two minutes")
 
-// attentive gives up requests in which nothing moves any more: a caller that waits for a registry
-// holds what others wait for.
+// attentive cancels requests that make no progress: a caller that waits for a registry blocks
+// others.
 type attentive struct{ http.RoundTripper }
 
 func (t attentive) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -35,7 +34,7 @@ func (t attentive) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// moving is a request that ends unless it is heard of.
+// moving is a request that is cancelled unless it makes progress.
 type moving struct {
 	timer  *time.Timer
 	ctx    context.Context
@@ -49,7 +48,7 @@ func (m *moving) end() {
 	m.cancel(nil)
 }
 
-// why is the error of a request, which is the silence if that has ended it.
+// why returns the error of a request, which is errSilent if that cancelled it.
 func (m *moving) why(err error) error {
 	if errors.Is(context.Cause(m.ctx), errSilent) {
 		return errSilent
@@ -60,7 +59,7 @@ func (m *moving) why(err error) error {
 type movingBody struct {
 	io.ReadCloser
 	m *moving
-	// last marks the answer, with which all is over.
+	// last marks the response's body, after which the request is over.
 	last bool
 }
 

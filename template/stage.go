@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// stageLife is how long a base is reused. Its packages are as old as it is, so
-// this limits how late a new template gets a security update.
+// stageLife is how long a base is reused. Its packages are as old as it is, so this limits the
+// delay of security updates in new templates.
 const stageLife = 24 * time.Hour
 
-// stagePath is where the base with these settings is kept for the templates that
-// share it: a tar of the root file system as it is after the step debian.
+// stagePath is where the base with these settings is cached: a tar of the root file system
+// after the step debian.
 func (b *build) stagePath(d *debianBase) (string, error) {
 	settings, err := json.Marshal([]any{d, aptConf, dpkgConf, localeArchive, stamp})
 	if err != nil {
@@ -26,8 +26,7 @@ func (b *build) stagePath(d *debianBase) (string, error) {
 	return filepath.Join(b.lib.dir, ".cache", "bases", fmt.Sprintf("%s-%.16x.tar", d.Suite, sha256.Sum256(settings))), nil
 }
 
-// fromStage fills the root file system from a cached base, if there is one that
-// is recent enough.
+// fromStage unpacks a cached base, if there is a recent one.
 func (b *build) fromStage(ctx context.Context, path string) (bool, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && time.Since(info.ModTime()) > stageLife {
@@ -40,8 +39,8 @@ func (b *build) fromStage(ctx context.Context, path string) (bool, error) {
 	return true, b.command(ctx, nil, "tar", "--extract", "--preserve-permissions", "--numeric-owner", "--file", path, "--directory", b.root.dir)
 }
 
-// keepStage caches the base for other templates. It is written under another name and
-// renamed, so that a base appears atomically.
+// keepStage caches the base for other templates. It is renamed into place, so that it appears
+// atomically.
 func (b *build) keepStage(ctx context.Context, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -56,7 +55,7 @@ func (b *build) keepStage(ctx context.Context, path string) error {
 	return dropOldStages(filepath.Dir(path))
 }
 
-// dropOldStages deletes the bases that will not be used again.
+// dropOldStages deletes expired bases.
 func dropOldStages(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

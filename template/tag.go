@@ -11,7 +11,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TagTemplate gives a template of the caller's own more tags, and returns it by each of them.
+// TagTemplate adds tags to one of the caller's own templates, and returns it under each of
+// them.
 func (l *Library) TagTemplate(ctx context.Context, name string, tags []string) ([]*bothy.Template, error) {
 	c, err := bothy.Require(ctx, bothy.ScopeTemplatesWrite)
 	if err != nil {
@@ -22,30 +23,30 @@ func (l *Library) TagTemplate(ctx context.Context, name string, tags []string) (
 		return nil, err
 	}
 	if ref.Name == "" {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "%s names an image, and only names have tags", name).
+		return nil, bothy.Errorf(bothy.CodeInvalid, "%s is an image, but only names have tags", name).
 			WithHint("Give the template's name with it: NAME@DIGEST.")
 	}
 	if len(tags) == 0 || len(tags) > bothy.MaxTemplateTags {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "%d tags were given for the template %s", len(tags), ref.Name).
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the request has %d tags for the template %s", len(tags), ref.Name).
 			WithHint("Give from 1 to %d.", bothy.MaxTemplateTags)
 	}
 	for _, tag := range tags {
 		if r, err := bothy.ParseTemplateRef(ref.Name + ":" + tag); err != nil || r.Digest != "" || r.Tag != tag {
-			return nil, bothy.Errorf(bothy.CodeInvalid, "%q cannot be a tag", tag).
-				WithHint("Use up to 63 letters, digits, dots, dashes and underscores, not beginning with a dot or a dash.")
+			return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a valid tag", tag).
+				WithHint("Use up to 63 letters, digits, dots, dashes and underscores, not starting with a dot or a dash.")
 		}
 	}
 	l.look(ctx)
 	own := l.of(c.ProjectID)
 	if own != l && len(own.tags(ref.Name)) == 0 && len(l.tags(ref.Name)) > 0 {
-		return nil, bothy.Errorf(bothy.CodeForbidden, "the template %s is for all projects, and only the operator may tag it", ref.Name).
+		return nil, bothy.Errorf(bothy.CodeForbidden, "the template %s is public, and only the operator may tag it", ref.Name).
 			WithHint("Ask the operator of this server, or build a template of your own FROM %s.", ref.Name)
 	}
 	return own.tag(ctx, ref, tags)
 }
 
-// Untag removes a tag of the caller's project, even if something needs its image, which
-// is then kept as long as it is needed. A missing tag is not an error.
+// Untag removes a tag of the caller's project even if its image is needed; the image is then
+// kept for as long. A missing tag is no error.
 func (l *Library) Untag(ctx context.Context, name, tag string) error {
 	if c := bothy.CallerFrom(ctx); c != nil {
 		l = l.of(c.ProjectID)
@@ -65,7 +66,7 @@ func (l *Library) Untag(ctx context.Context, name, tag string) error {
 		return fmt.Errorf("untag template %s:%s: %w", name, tag, err)
 	}
 	err = l.collect(ctx, name)
-	_ = os.Remove(l.home(name)) // where nothing is left of it
+	_ = os.Remove(l.home(name)) // succeeds only if it is empty
 	return err
 }
 
@@ -89,7 +90,7 @@ func (l *Library) tag(ctx context.Context, ref bothy.TemplateRef, tags []string)
 		if err := l.record(ctx, tagged...); err != nil {
 			return nil, err
 		}
-		if !isHere(t) { // it gets its tags here when it is fetched
+		if !isHere(t) { // its tags are linked here when it is fetched
 			return tagged, l.collect(ctx, ref.Name)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// packages says which Debian package has a program that builds need.
+// packages maps programs that builds need to Debian packages.
 var packages = map[string]string{
 	"apt-get":    "apt",
 	"mkfs.erofs": "erofs-utils",
 	"mmdebstrap": "mmdebstrap",
 }
 
-// needTools checks that a build can work on this host.
+// needTools checks that this host can build templates.
 func needTools(names ...string) error {
 	if os.Geteuid() != 0 {
 		return bothy.Errorf(bothy.CodePermission, "building a template needs root").
@@ -40,7 +40,7 @@ func (l *Library) shared(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", bothy.Errorf(bothy.CodeUnsupported, "the file %s, which comes with bothy, is in none of: %s", name, strings.Join(dirs, ", ")).
+	return "", bothy.Errorf(bothy.CodeUnsupported, "the data file %s, which comes with bothy, was not found in: %s", name, strings.Join(dirs, ", ")).
 		WithHint("Run `make build`, or set BOTHY_SHARE to the folder that has it.")
 }
 

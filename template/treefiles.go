@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FinishTree adds to a tree what sandboxes need and leaves what exists as it is: the
-// user, the folders, the names. searchPath is the PATH of commands; "" means the default.
+// FinishTree adds to a tree what sandboxes need, without changing what exists: the user, the
+// folders, the names. searchPath is the PATH of commands; "" means the default.
 func FinishTree(t *filetree.Tree, searchPath string) error {
 	return finish(&treeFiles{t}, searchPath)
 }
@@ -18,7 +18,7 @@ func FinishTree(t *filetree.Tree, searchPath string) error {
 // treeFiles are files in memory.
 type treeFiles struct{ t *filetree.Tree }
 
-// maxSmall bounds the files that finishing reads.
+// maxSmall limits the files that are read while finishing.
 const maxSmall = 16 << 20
 
 func (f *treeFiles) keeps() bool { return true }
@@ -133,7 +133,7 @@ func (f *treeFiles) remove(names ...string) error {
 	return nil
 }
 
-// treeEntry is what lists of folders hold.
+// treeEntry is an entry in a list of a folder.
 type treeEntry struct {
 	name string
 	n    *filetree.Node

@@ -10,8 +10,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Verify reads the image of a template and compares it with its digest. That takes
-// about a second for each gigabyte, so no start does it: an operator who suspects a disk does.
+// Verify reads a template's image and verifies its digest. That takes about a second per
+// gigabyte, so it is not done at starts but only when an operator asks.
 func Verify(ctx context.Context, t *bothy.Template) error {
 	f, err := os.Open(t.RootFS)
 	if err != nil {
@@ -26,12 +26,12 @@ func Verify(ctx context.Context, t *bothy.Template) error {
 		return damaged(t.Name, "its image cannot be read").Because(err)
 	}
 	if got := digestPrefix + hex.EncodeToString(h.Sum(nil)); got != t.Digest {
-		return damaged(t.Name, "its image has other bytes than were built")
+		return damaged(t.Name, "its image does not match its digest")
 	}
 	return nil
 }
 
-// untilDone is a reader that ends with its context.
+// untilDone is a reader that stops when its context ends.
 type untilDone struct {
 	ctx context.Context
 	r   io.Reader

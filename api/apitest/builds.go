@@ -43,7 +43,7 @@ func (b *Builder) StartBuild(ctx context.Context, req bothy.BuildRequest) (*both
 		return nil, err
 	}
 	if !bothy.ValidTemplateName(req.Name) {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "%q cannot be the name of a template", req.Name)
+		return nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a valid template name", req.Name)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -23,8 +23,8 @@ import (
 
 const scratch = "scratch"
 
-// openBase opens the base that a FROM names: nothing, a template of the library, or an
-// image in a registry.
+// openBase opens the base that a FROM names: nothing, a template of the library, or an image in
+// a registry.
 func (b *Builder) openBase(ctx context.Context, project, ref string, logins []bothy.RegistryLogin, say func(string, ...any)) (*base, error) {
 	if ref == scratch {
 		return b.emptyBase()
@@ -36,9 +36,9 @@ func (b *Builder) openBase(ctx context.Context, project, ref string, logins []bo
 	if code := bothy.ErrorCode(err); code != bothy.CodeTemplateNotFound && code != bothy.CodeInvalid {
 		return nil, err
 	}
-	if slices.Contains(template.BuiltIn(), ref) { // never somebody's image of that name
-		return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "the built-in template %s is not on this server yet", ref).
-			WithHint("The operator makes it: bothy template build %s.", ref)
+	if slices.Contains(template.BuiltIn(), ref) { // never an image of that name from a registry
+		return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "the built-in template %s has not been built on this server", ref).
+			WithHint("Ask the operator to run: bothy template build %s.", ref)
 	}
 	if filepath.IsAbs(ref) || strings.HasPrefix(ref, ".") {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "%s is neither a template nor a reference to an image", ref)
@@ -61,7 +61,7 @@ func ofTemplate(t *bothy.Template) *base {
 	return &base{key: t.Digest, template: t, settings: s, ours: t.User == ""}
 }
 
-// emptyBase is an image of nothing.
+// emptyBase is an empty image.
 func (b *Builder) emptyBase() (*base, error) {
 	path := b.cache.image(scratch)
 	if !b.cache.has(path) {
@@ -95,7 +95,7 @@ func (b *Builder) writeImage(t *tree.Tree, path string) error {
 	return err
 }
 
-// ofImage makes an image of a registry a base, unless it is one already.
+// ofImage makes a base from an image of a registry, unless the cache has it.
 func (b *Builder) ofImage(ctx context.Context, ref string, img v1.Image, say func(string, ...any)) (*base, error) {
 	digest, err := img.Digest()
 	if err != nil {
@@ -106,12 +106,12 @@ func (b *Builder) ofImage(ctx context.Context, ref string, img v1.Image, say fun
 		return nil, err
 	}
 	if c.Architecture != "" && c.Architecture != runtime.GOARCH || c.OS != "" && c.OS != "linux" {
-		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s is for %s/%s and this host is linux/%s", ref, c.OS, c.Architecture, runtime.GOARCH).
-			WithHint("Use an image that was built for this kind of host.")
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s is for %s/%s, but this host is linux/%s", ref, c.OS, c.Architecture, runtime.GOARCH).
+			WithHint("Use an image built for this platform.")
 	}
 	if len(c.Config.OnBuild) > 0 {
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the image %s has ONBUILD instructions, which are not supported: %s", ref, strings.Join(c.Config.OnBuild, "; ")).
-			WithHint("Write them into the Dockerfile, after a FROM of the image that this one was made from.")
+			WithHint("Copy them into the Dockerfile, after a FROM of the image that this one was built from.")
 	}
 	path := b.cache.image(digest.Hex)
 	if !b.cache.has(path) {
@@ -143,7 +143,7 @@ func ofConfig(c *v1.Config) settings {
 	return s
 }
 
-// unpack makes an image of the layers of another.
+// unpack makes an image from another's layers.
 func (b *Builder) unpack(ctx context.Context, img v1.Image, path string, say func(string, ...any)) error {
 	layers, err := img.Layers()
 	if err != nil {
@@ -159,7 +159,7 @@ func (b *Builder) unpack(ctx context.Context, img v1.Image, path string, say fun
 		say("layer %d of %d", i+1, len(layers))
 		file := filepath.Join(work, fmt.Sprint(i))
 		if err := b.fetch(ctx, l, file); err != nil {
-			return bothy.Errorf(bothy.CodeTemplateInvalid, "layer %d of the image could not be fetched: %v", i+1, err).Because(err)
+			return bothy.Errorf(bothy.CodeTemplateInvalid, "cannot fetch layer %d of the image: %v", i+1, err).Because(err)
 		}
 		if err := t.Apply(ctx, file, tree.OCI, budget); err != nil {
 			return bothy.Errorf(bothy.CodeTemplateInvalid, "layer %d of the image cannot be used: %v", i+1, err).Because(err)
@@ -168,8 +168,7 @@ func (b *Builder) unpack(ctx context.Context, img v1.Image, path string, say fun
 	return b.writeImage(t, path)
 }
 
-// fetch writes a layer, uncompressed, to a file, and fails if it does not match its
-// digest.
+// fetch writes a layer, uncompressed, to a file, and fails if its digest is wrong.
 func (b *Builder) fetch(ctx context.Context, l v1.Layer, path string) (err error) {
 	want, err := l.DiffID()
 	if err != nil {
@@ -191,19 +190,19 @@ func (b *Builder) fetch(ctx context.Context, l v1.Layer, path string) (err error
 		return err
 	}
 	if n > tree.MaxBytes {
-		return fmt.Errorf("it holds more than %d GB", int64(tree.MaxBytes)>>30)
+		return fmt.Errorf("it contains more than %d GB", int64(tree.MaxBytes)>>30)
 	}
 	return isSum(sum, want.Hex)
 }
 
 func isSum(h hash.Hash, want string) error {
 	if got := hex.EncodeToString(h.Sum(nil)); got != want {
-		return fmt.Errorf("its content has the digest %s and not %s", got, want)
+		return fmt.Errorf("its content has the digest %s, not %s", got, want)
 	}
 	return nil
 }
 
-// whileAlive is a reader that ends with its context.
+// whileAlive is a reader that stops when its context ends.
 type whileAlive struct {
 	ctx context.Context
 	r   io.Reader

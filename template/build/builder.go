@@ -29,21 +29,19 @@ const metadataKey = "bothy.build"
 const (
 	buildMemoryMB = 2048
 	buildDiskMB   = 16384
-	// maxAtOnce bounds the builds that run at the same time, and maxOfProject those of one
-	// project; the others wait.
+	// maxAtOnce limits concurrent builds, and maxOfProject those of one project; others queue.
 	maxAtOnce    = 12
 	maxOfProject = 4
-	// maxPerProject bounds the builds of a project that run or wait.
+	// maxPerProject limits a project's running and queued builds.
 	maxPerProject = 20
-	// keepRecords and contextLife say how long ended builds and contexts are
-	// kept.
+	// keepRecords and contextLife are how long ended builds and contexts are kept.
 	keepRecords = 7 * 24 * time.Hour
 	contextLife = 24 * time.Hour
 )
 
-// Sandboxes run the commands of builds. The service of sandboxes is one.
+// Sandboxes runs the commands of builds. lifecycle implements it.
 type Sandboxes interface {
-	// StartFrom makes a sandbox from an image that need not be a template, with changes.
+	// StartFrom creates a sandbox from an image that need not be a template, with changes.
 	StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template, files string) (*bothy.Sandbox, error)
 	// SaveFiles writes a sandbox's changes, in the format that StartFrom takes.
 	SaveFiles(ctx context.Context, id, path string) error
@@ -58,12 +56,12 @@ type Sandboxes interface {
 	Terminate(ctx context.Context, id string) error
 }
 
-// Library has the templates that builds start from, and takes those that they make.
+// Library has the templates that builds start from, and stores those that they make.
 type Library interface {
-	// LookupFor finds the template that a project sees under a name.
+	// LookupFor finds a template as a project sees it.
 	LookupFor(ctx context.Context, project, name string) (*bothy.Template, error)
 	Adopt(ctx context.Context, t *bothy.Template, image string) error
-	// Untag takes a tag away, also where something needs its image.
+	// Untag removes a tag, even if something needs its image.
 	Untag(ctx context.Context, name, tag string) error
 	OpenImage(ctx context.Context, project, ref string, logins []bothy.RegistryLogin) (v1.Image, error)
 	// Finish adds what sandboxes need to a tree, and WriteTree writes it as an image.
@@ -71,29 +69,30 @@ type Library interface {
 	WriteTree(t *tree.Tree, image string) error
 }
 
-// Options are the parts that a Builder is made of.
+// Options configure a Builder.
 type Options struct {
-	// Dir holds records of builds and uploaded contexts; Cache holds layers, and is best
-	// on the library's disk.
+	// Dir stores records of builds and uploaded contexts. Cache stores layers, and should be on
+	// the library's disk.
 	Dir, Cache string
-	// CacheBytes bounds the cache; 0 means 20 GB.
+	// CacheBytes limits the cache; 0 means 20 GB.
 	CacheBytes int64
 	Sandboxes  Sandboxes
 	Files      bothy.FileService
 	Library    Library
-	// Plan is that of a project, which bounds what builds ask for by themselves. Optional.
+	// Plan returns a project's plan, which limits what builds request by default. Optional.
 	Plan func(ctx context.Context, project string) (bothy.Plan, error)
 	// Bounded reports whether root in an engine's sandbox can neither mount nor change its
-	// kernel, so that commands can share a sandbox. Optional: without it each gets its own.
+	// kernel, so that commands can share a sandbox. Optional: without it each command gets its
+	// own.
 	Bounded func(engine string) bool
-	// MinFreeDisk is how many bytes of the host's disk builds leave; 0 means none.
+	// MinFreeDisk is how many bytes of the host's disk builds leave free; 0 means none.
 	MinFreeDisk int64
-	// Seal and Open encrypt the secrets of builds that wait.
+	// Seal and Open encrypt the secrets of queued builds.
 	Seal func(plain []byte, bound string) ([]byte, error)
 	Open func(sealed []byte, bound string) ([]byte, error)
-	// CABundle holds additional certificates that every sandbox trusts.
+	// CABundle contains additional certificates that every sandbox trusts.
 	CABundle string
-	// CheckNetwork refuses policies that no gateway would take. Optional.
+	// CheckNetwork returns the error that a gateway would return for a policy. Optional.
 	CheckNetwork func(bothy.Network) error
 	Log          *slog.Logger
 }
@@ -109,7 +108,7 @@ type Builder struct {
 	// running counts the builds of each project.
 	running turns
 	free    func(dir string) (int64, error)
-	// maxFiles bounds the entries of a context.
+	// maxFiles limits the entries of a context.
 	maxFiles int64
 	// large is held while a large context is read: its tree takes hundreds of MB of memory.
 	large chan struct{}
@@ -124,7 +123,7 @@ type Builder struct {
 
 var _ bothy.TemplateBuilder = (*Builder)(nil)
 
-// New opens the folders. Call Recover before builds are asked for.
+// New opens the folders. Call Recover before starting builds.
 func New(o Options) (*Builder, error) {
 	b := &Builder{
 		o: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cache: &cache{dir: o.Cache, max: cmp.Or(o.CacheBytes, 20<<30)},
@@ -145,7 +144,7 @@ func New(o Options) (*Builder, error) {
 func (b *Builder) contexts() string { return filepath.Join(b.o.Dir, "contexts") }
 func (b *Builder) records() string  { return filepath.Join(b.o.Dir, "records") }
 
-// Close stops the builds at work. They begin again in the next server's Recover.
+// Close stops running builds. They start again in the next server's Recover.
 func (b *Builder) Close() {
 	b.stop()
 	b.wg.Wait()
@@ -180,7 +179,7 @@ func (b *Builder) StartBuild(ctx context.Context, req bothy.BuildRequest) (*both
 		open++
 	}
 	if open >= maxPerProject {
-		return nil, bothy.Errorf(bothy.CodeQuota, "%d builds of this project run or wait already", open).WithHint("Wait until one has ended, or cancel one.")
+		return nil, bothy.Errorf(bothy.CodeQuota, "the project already has %d running or queued builds", open).WithHint("Wait until one has ended, or cancel one.")
 	}
 	r := newRecord(b, caller, req, same)
 	for _, s := range recipe.Stages {
@@ -195,11 +194,11 @@ func (b *Builder) StartBuild(ctx context.Context, req bothy.BuildRequest) (*both
 	return r.view(), nil
 }
 
-// check refuses what cannot be built, and returns the Dockerfile.
+// check returns an error for what cannot be built, and otherwise the Dockerfile.
 func (b *Builder) check(project string, req *bothy.BuildRequest) (string, *Recipe, error) {
 	if ref, err := bothy.ParseTemplateRef(req.Name); err != nil || ref.Digest != "" {
-		return "", nil, bothy.Errorf(bothy.CodeInvalid, "%q cannot be the name of a template", req.Name).
-			WithHint("Use small letters, digits, dots, dashes and underscores, with a tag behind a colon if you like: tools:v3.")
+		return "", nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a valid template name", req.Name).
+			WithHint("Use lower-case letters, digits, dots, dashes and underscores, with an optional tag after a colon: tools:v3.")
 	}
 	if req.TimeoutSeconds < 0 || req.TimeoutSeconds > 24*3600 {
 		return "", nil, bothy.Errorf(bothy.CodeInvalid, "timeout_seconds is %d", req.TimeoutSeconds).WithHint("Give a value from 1 to %d.", 24*3600)
@@ -223,12 +222,12 @@ func (b *Builder) check(project string, req *bothy.BuildRequest) (string, *Recip
 	return text, recipe, err
 }
 
-// readOptions are the reader's options of a request.
+// readOptions returns a request's options for reading the Dockerfile.
 func readOptions(req *bothy.BuildRequest) ReadOptions {
 	return ReadOptions{Args: req.Args, Target: req.Target}
 }
 
-// dockerfile is the text that a request means.
+// dockerfile returns the text of the Dockerfile for a request.
 func (b *Builder) dockerfile(project string, req *bothy.BuildRequest) (string, error) {
 	for _, id := range contextsOf(req) {
 		if _, err := os.Stat(b.contextPath(project, id)); err != nil {
@@ -240,7 +239,7 @@ func (b *Builder) dockerfile(project string, req *bothy.BuildRequest) (string, e
 	}
 	file := cmp.Or(req.File, "Dockerfile")
 	if req.ContextID == "" {
-		return "", bothy.Errorf(bothy.CodeInvalid, "there is neither a Dockerfile nor a context that could hold one").
+		return "", bothy.Errorf(bothy.CodeInvalid, "the request has neither a Dockerfile nor a context that could contain one").
 			WithHint("Give dockerfile, or upload a folder and give context_id.")
 	}
 	t, err := b.readContext(context.Background(), b.contextPath(project, req.ContextID))
@@ -249,7 +248,7 @@ func (b *Builder) dockerfile(project string, req *bothy.BuildRequest) (string, e
 	}
 	n, err := t.Get(file)
 	if err != nil || !n.IsFile() {
-		return "", bothy.Errorf(bothy.CodeInvalid, "the context has no file %s", file).WithHint("Name the Dockerfile with file, or give its text.")
+		return "", bothy.Errorf(bothy.CodeInvalid, "the context has no file %s", file).WithHint("Set file to the path of the Dockerfile, or give its text in dockerfile.")
 	}
 	if n.Data.Size > maxDockerfile {
 		return "", bothy.Errorf(bothy.CodeTooLarge, "%s has %d bytes, more than %d", file, n.Data.Size, maxDockerfile)
@@ -283,7 +282,7 @@ func (b *Builder) begin(r *record) {
 	})
 }
 
-// prune bounds the cache, without what builds at work may refer to.
+// prune shrinks the cache, except for what running builds may refer to.
 func (b *Builder) prune() {
 	since := time.Now().Add(-time.Hour)
 	b.mu.Lock()
@@ -294,13 +293,13 @@ func (b *Builder) prune() {
 	}
 	b.mu.Unlock()
 	if err := b.cache.prune(since); err != nil {
-		b.log.Warn("the build cache was not pruned", "error", err)
+		b.log.Warn("cannot prune the build cache", "error", err)
 	}
 }
 
 var errCancelled = bothy.Errorf(bothy.CodeConflict, "the build was cancelled")
 
-// build makes the template of one record.
+// build builds the template of one record.
 func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error) {
 	req := r.req
 	recipe, err := Dockerfile(strings.NewReader(req.Dockerfile), readOptions(&req))
@@ -337,7 +336,7 @@ func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error)
 	return j.publish(ctx, st)
 }
 
-// publish makes a state the template.
+// publish makes a template from a state.
 func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 	t := j.template(st)
 	if _, err := strconv.Atoi(t.User); err == nil {
@@ -397,7 +396,7 @@ func (b *Builder) Build(ctx context.Context, id string) (*bothy.Build, error) {
 	return r.view(), nil
 }
 
-// Has reports whether a build is known, whoever asks.
+// Has reports whether a build exists, in any project.
 func (b *Builder) Has(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -464,11 +463,10 @@ func (b *Builder) BuildLog(ctx context.Context, id string, from int64, fn func(i
 }
 
 func noContext(id string) error {
-	return bothy.Errorf(bothy.CodeInvalid, "there is no context %q", id).WithHint("Upload the folder again: contexts are kept for %.0f hours.", contextLife.Hours())
+	return bothy.Errorf(bothy.CodeInvalid, "there is no context %q", id).WithHint("Upload the folder again: contexts expire after %.0f hours.", contextLife.Hours())
 }
 
-// Recover restarts the builds that the last server was running, and forgets old
-// ones.
+// Recover restarts the previous server's builds, and deletes old records.
 func (b *Builder) Recover(ctx context.Context) error {
 	entries, err := os.ReadDir(b.records())
 	if err != nil {
@@ -500,17 +498,17 @@ func (b *Builder) Recover(ctx context.Context) error {
 	return errors.Join(append(errs, b.dropContexts())...)
 }
 
-// endSandboxes ends those that a build of the last server has left.
+// endSandboxes terminates the sandboxes that a build of the previous server left.
 func (b *Builder) endSandboxes(ctx context.Context, r *record) {
 	ctx = bothy.WithCaller(ctx, r.caller)
 	page, err := b.o.Sandboxes.List(ctx, bothy.SandboxFilter{States: bothy.LiveStates, Metadata: map[string]string{metadataKey: r.build.ID}, Limit: 100})
 	if err != nil {
-		b.log.Warn("the sandboxes of a build were not found", "build", r.build.ID, "error", err)
+		b.log.Warn("cannot list the sandboxes of a build", "build", r.build.ID, "error", err)
 		return
 	}
 	for _, sb := range page.Items {
 		if err := b.o.Sandboxes.Terminate(ctx, sb.ID); err != nil {
-			b.log.Warn("the sandbox of a build was not ended", "build", r.build.ID, "sandbox", sb.ID, "error", err)
+			b.log.Warn("cannot terminate the sandbox of a build", "build", r.build.ID, "sandbox", sb.ID, "error", err)
 		}
 	}
 }

@@ -14,17 +14,16 @@ import (
 	"time"
 )
 
-// A cache keeps the results of steps: a layer for each, under a key that covers
-// everything the step depends on. Servers may share the folder: files in it never
-// change, and appear atomically.
+// A cache stores the results of steps: a layer for each, under a key that covers everything the
+// step depends on. Servers may share the folder: its files never change, and appear atomically.
 type cache struct {
 	dir string
 	max int64 // bytes
-	// locks are those of cache mounts.
+	// locks are the locks of cache mounts.
 	locks keyed
 }
 
-// keyOf is the key of what follows from some values.
+// keyOf is the cache key for the given inputs.
 func keyOf(parts ...any) string {
 	text, err := json.Marshal(parts)
 	if err != nil {
@@ -48,14 +47,14 @@ func (c *cache) open() error {
 	return nil
 }
 
-// has reports whether a file is kept, and notes that it was of use.
+// has reports whether a file exists, and marks it as used.
 func (c *cache) has(path string) bool {
 	now := time.Now()
 	return os.Chtimes(path, now, now) == nil
 }
 
-// keep moves a file that was written under another name into its place. Where there is one already it
-// stays, since builds at work refer to it, and the new one goes.
+// keep moves a file into its place. An existing file stays, since running builds refer to it,
+// and the new one is deleted.
 func (c *cache) keep(tmp, path string) error {
 	if err := flush(tmp); err != nil {
 		return err
@@ -66,7 +65,7 @@ func (c *cache) keep(tmp, path string) error {
 	return os.Remove(tmp)
 }
 
-// replace is keep for what is not referred to.
+// replace is keep for files that no build refers to.
 func (c *cache) replace(tmp, path string) error {
 	if err := flush(tmp); err != nil {
 		return err
@@ -82,7 +81,7 @@ func flush(tmp string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// remember keeps a small value; recall reads it.
+// remember stores a small value; recall reads it.
 func (c *cache) remember(key string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -107,8 +106,8 @@ func (c *cache) recall(key string, v any) bool {
 	return err == nil && json.Unmarshal(text, v) == nil && c.has(c.note(key))
 }
 
-// prune deletes the least recently used layers, until the rest is within the limit. Those
-// used since a moment are kept: running builds refer to them.
+// prune deletes the least recently used layers until the cache is within its limit. Those used
+// since the given time are kept: running builds refer to them.
 func (c *cache) prune(since time.Time) error {
 	type entry struct {
 		path string
@@ -143,7 +142,7 @@ func (c *cache) prune(since time.Time) error {
 	return err
 }
 
-// keyed gives every name its own lock.
+// keyed has a lock for each name.
 type keyed struct {
 	mu sync.Mutex
 	m  map[string]chan struct{}

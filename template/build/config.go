@@ -17,11 +17,11 @@ type settings struct {
 	User    string            `json:"user,omitempty"`
 	Workdir string            `json:"workdir,omitempty"`
 	Image   bothy.ImageConfig `json:"image"`
-	// cmdSet is set once the stage has its own CMD: ENTRYPOINT drops that of the base.
+	// CmdSet is set once the stage has its own CMD: ENTRYPOINT resets the base's CMD.
 	CmdSet bool `json:"-"`
 }
 
-// Var is a variable of the environment.
+// Var is an environment variable.
 type Var struct{ Name, Value string }
 
 func (s *settings) clone() settings {
@@ -53,8 +53,8 @@ func (s *settings) env(name string) (string, bool) {
 	return "", false
 }
 
-// scope is what words of a stage can refer to: its environment, and the arguments that
-// were declared so far.
+// scope is what words of a stage can refer to: its environment, and the arguments declared so
+// far.
 type scope struct {
 	s    *settings
 	args map[string]string
@@ -101,8 +101,8 @@ func (e expander) words(list []string) ([]string, error) {
 	return out, nil
 }
 
-// expand returns a copy of a step with its variables replaced, as far as Dockerfiles do
-// that: the commands of RUN, CMD and ENTRYPOINT are their shell's business.
+// expand returns a copy of a step with its variables replaced where Dockerfiles do so: the
+// commands of RUN, CMD and ENTRYPOINT are left to their shell.
 func (e expander) expand(s Step) (Step, error) {
 	var err error
 	each := func(text *string) {
@@ -157,7 +157,7 @@ func (e expander) expand(s Step) (Step, error) {
 	return s, nil
 }
 
-// heredoc replaces variables in a text whose quotes mean nothing.
+// heredoc replaces variables in a text whose quotes are literal.
 func (e expander) heredoc(text string, err error) (string, error) {
 	if err != nil {
 		return text, err
@@ -168,7 +168,7 @@ func (e expander) heredoc(text string, err error) (string, error) {
 	return out, err
 }
 
-// apply changes the settings by a step that makes no files.
+// apply applies a step that changes only settings.
 func (s *settings) apply(step Step) {
 	switch step.Kind {
 	case Env:
@@ -227,7 +227,7 @@ func (s *settings) shell() []string {
 	return []string{"/bin/sh", "-c"}
 }
 
-// command is the form of a CMD or ENTRYPOINT in an image.
+// command returns a CMD or ENTRYPOINT in the image's format.
 func (s *settings) command(step Step) []string {
 	if !step.UseShell {
 		return step.Args

@@ -19,17 +19,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a context.
+// Limits of a context.
 const (
 	maxContextBytes = 16 << 30
 	maxContextFiles = 1_000_000
 	maxDockerfile   = 1 << 20
-	// largeContext is the size of a tar from which on it may have very many entries.
+	// largeContext is the size of a tar from which it may have very many entries.
 	largeContext = 64 << 20
 )
 
-// readContext makes a tree of a tar that was uploaded. What only a host can have is an
-// error that names it.
+// readContext reads an uploaded tar into a tree. Devices and the like are an error with their
+// name.
 func (b *Builder) readContext(ctx context.Context, tarFile string) (*tree.Tree, error) {
 	if info, err := os.Stat(tarFile); err == nil && info.Size() >= largeContext {
 		select {
@@ -41,21 +41,21 @@ func (b *Builder) readContext(ctx context.Context, tarFile string) (*tree.Tree, 
 	}
 	t := tree.New(epoch)
 	if err := t.Apply(ctx, tarFile, tree.Plain, tree.BudgetOf(maxContextBytes, b.maxFiles)); err != nil {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "the build's context cannot be read: %v", err).
-			WithHint("Leave out what the build does not need: name it in .dockerignore.").Because(err)
+		return nil, bothy.Errorf(bothy.CodeInvalid, "cannot read the build context: %v", err).
+			WithHint("Exclude what the build does not need with .dockerignore.").Because(err)
 	}
 	err := tree.Walk(t.Root(), func(name string, n *tree.Node) error {
 		switch n.Mode & unix.S_IFMT {
 		case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK:
 			return nil
 		}
-		return bothy.Errorf(bothy.CodeInvalid, "the build's context holds %s, which is neither a file, a folder nor a symbolic link", name).
-			WithHint("Name it in .dockerignore.")
+		return bothy.Errorf(bothy.CodeInvalid, "the build context contains %s, which is not a file, folder or symbolic link", name).
+			WithHint("Exclude it with .dockerignore.")
 	})
 	return t, err
 }
 
-// readContexts reads the named contexts of a request when they are first asked for.
+// readContexts prepares the named contexts of a request, which are read when first used.
 func (j *job) readContexts(ctx context.Context) {
 	j.contexts = map[string]func() (*state, error){}
 	for name, id := range j.req.Contexts {
@@ -71,7 +71,7 @@ func (j *job) readContexts(ctx context.Context) {
 	}
 }
 
-// ignore leaves out of a context what its .dockerignore names, or that of the Dockerfile.
+// ignore removes from a context what its .dockerignore, or the Dockerfile's own one, names.
 func ignore(t *tree.Tree, dockerfile string) error {
 	var text []byte
 	for _, name := range []string{dockerfile + ".dockerignore", ".dockerignore"} {
@@ -96,7 +96,7 @@ func ignore(t *tree.Tree, dockerfile string) error {
 	return err
 }
 
-// ignoreIn reports whether anything is left of a folder.
+// ignoreIn reports whether anything in a folder is left.
 func ignoreIn(t *tree.Tree, dir *tree.Node, prefix string, m *patternmatcher.PatternMatcher, above patternmatcher.MatchInfo) (left bool, err error) {
 	for _, name := range dir.Names() {
 		p, n := path.Join(prefix, name), dir.Child(name)
@@ -121,11 +121,11 @@ func ignoreIn(t *tree.Tree, dir *tree.Node, prefix string, m *patternmatcher.Pat
 	return left, nil
 }
 
-// A summer tells what trees hold, each file once.
+// A summer computes checksums of trees, reading each file once.
 type summer struct{ known map[*tree.Node]string }
 
-// sum covers names, modes, links and contents below a node, and owners if they matter.
-// Times do not count: a clone of a repository has others, and the same files.
+// sum covers names, modes, links and contents below a node, and optionally owners. Times do not
+// count: a fresh clone of a repository has other times for the same files.
 func (s *summer) sum(n *tree.Node, owners bool) (string, error) {
 	h := sha256.New()
 	err := tree.Walk(n, func(name string, n *tree.Node) error {
@@ -163,7 +163,7 @@ func (s *summer) content(n *tree.Node) (string, error) {
 	return s.known[n], nil
 }
 
-// sources computes a checksum of what patterns match in a tree.
+// sources computes a checksum of what the patterns match in a tree.
 func (s *summer) sources(t *tree.Tree, patterns []string) (string, error) {
 	var parts []any
 	for _, pattern := range patterns {

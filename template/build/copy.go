@@ -19,11 +19,11 @@ type copying struct {
 	from, to *tree.Tree
 	files    Files
 	workdir  string
-	// keepOwner leaves files to whom they belong where nothing else was said: those of
-	// other stages. Files of a context are root's.
+	// keepOwner keeps the owners of files unless --chown is given: for files of other stages.
+	// Files of a context belong to root.
 	keepOwner bool
 	now       time.Time
-	// unpack, if set, returns the content of a file that is an archive.
+	// unpack, if set, returns the content of an archive.
 	unpack func(*tree.Node) (*tree.Tree, error)
 
 	uid, gid uint32
@@ -50,7 +50,7 @@ func (c *copying) run() error {
 		sources = append(sources, found...)
 	}
 	if len(sources)+len(c.files.Inline) > 1 && !strings.HasSuffix(dest, "/") {
-		return fmt.Errorf("several sources need a destination that ends with a slash, and %s does not", c.files.Dest)
+		return fmt.Errorf("with several sources the destination must end with a slash, which %s does not", c.files.Dest)
 	}
 	for _, src := range sources {
 		if err := c.one(src, dest); err != nil {
@@ -73,7 +73,7 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// options reads --chown and --chmod.
+// options parses --chown and --chmod.
 func (c *copying) options() error {
 	if c.files.Chown != "" {
 		u, err := lookup(c.to, c.files.Chown)
@@ -95,7 +95,7 @@ func (c *copying) options() error {
 	return nil
 }
 
-// match returns the paths that a source matches. One without wildcards must exist.
+// match returns the paths that match a source. One without wildcards must exist.
 func match(from *tree.Tree, pattern string) ([]string, error) {
 	clean := strings.TrimPrefix(path.Join("/", pattern), "/")
 	if !strings.ContainsAny(clean, `*?[\`) {
@@ -167,7 +167,7 @@ func (c *copying) merge(n *tree.Node, to string) error {
 		}
 		if !child.IsDir() {
 			if old != nil && old.IsDir() {
-				return fmt.Errorf("/%s is a folder, and a file is to be copied there", at)
+				return fmt.Errorf("cannot copy a file over the folder /%s", at)
 			}
 			if err := c.to.Put(at, c.dress(child)); err != nil {
 				return err
@@ -175,7 +175,7 @@ func (c *copying) merge(n *tree.Node, to string) error {
 			continue
 		}
 		if old != nil && !old.IsDir() {
-			return fmt.Errorf("/%s is not a folder, and one is to be copied there", at)
+			return fmt.Errorf("cannot copy a folder over /%s, which is not a folder", at)
 		}
 		if err := c.to.PutFolder(at, c.dress(child)); err != nil {
 			return err
@@ -214,7 +214,7 @@ func (c *copying) file(n *tree.Node, dest, name string) error {
 	return c.to.Put(to, c.dress(n))
 }
 
-// parents makes the folders above a destination.
+// parents creates the folders above a destination.
 func (c *copying) parents(dir string) error {
 	for p := ""; ; {
 		rest := strings.TrimPrefix(strings.TrimPrefix(dir, p), "/")
@@ -240,8 +240,8 @@ func (c *copying) parents(dir string) error {
 	}
 }
 
-// dress returns a copy of a node as --chown and --chmod want it. Files with several
-// names stay one file.
+// dress returns a copy of a node with the owner and mode of --chown and --chmod. Hard links are
+// preserved.
 func (c *copying) dress(n *tree.Node) *tree.Node {
 	if d := c.known[n]; d != nil && !n.IsDir() {
 		return d
@@ -257,11 +257,11 @@ func (c *copying) dress(n *tree.Node) *tree.Node {
 	return d
 }
 
-// account is who a USER or a --chown names.
+// account is the user of a USER or --chown.
 type account struct{ uid, gid uint32 }
 
-// lookup finds a user, "name", "name:group", or numbers in their place, by the files of a
-// tree. A number without a group is that of the group, too.
+// lookup resolves a user, "name", "name:group", or numbers in their place, with the account
+// files of a tree. A number without a group is also the group.
 func lookup(t *tree.Tree, spec string) (account, error) {
 	name, group, hasGroup := strings.Cut(spec, ":")
 	var a account
@@ -272,7 +272,7 @@ func lookup(t *tree.Tree, spec string) (account, error) {
 		u, err1 := strconv.ParseUint(fields[2], 10, 32)
 		g, err2 := strconv.ParseUint(fields[3], 10, 32)
 		if err := cmp.Or(err1, err2); err != nil {
-			return a, fmt.Errorf("the user %s has no number in /etc/passwd: %w", name, err)
+			return a, fmt.Errorf("the user %s has no valid number in /etc/passwd: %w", name, err)
 		}
 		a = account{uint32(u), uint32(g)}
 	case err == nil:

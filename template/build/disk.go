@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guard watches the disk of a folder into which something is written.
+// guard watches the free disk space while something is written to a folder.
 func (b *Builder) guard(dir string) *disk.Guard {
 	return &disk.Guard{Dir: dir, Min: b.o.MinFreeDisk, Free: b.free}
 }
 
-var errNoRoom = bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room for what the build makes").
-	WithHint("Delete templates and snapshots that are not needed, or ask the operator for space.")
+var errNoRoom = bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room for the build").
+	WithHint("Delete unneeded templates and snapshots, or ask the operator for disk space.")
 
-// diskFull explains a failure that was caused by the host's full disk.
+// diskFull returns a specific error if the host's disk is full.
 func diskFull(err error) error {
 	if errors.Is(err, disk.ErrNoRoom) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		e := *errNoRoom

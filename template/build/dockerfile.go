@@ -17,17 +17,17 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-// ReadOptions change how a Dockerfile is read.
+// ReadOptions configure how a Dockerfile is read.
 type ReadOptions struct {
-	Args   map[string]string // of --build-arg
-	Target string            // the stage to make; "" is the last
+	Args   map[string]string // from --build-arg
+	Target string            // the stage to build; "" is the last
 }
 
-// secretName finds the names of arguments that look like a secret's.
+// secretName matches names of arguments that look like secrets.
 var secretName = regexp.MustCompile(`(?i)(passw(or)?d|secret|token|api_?key|private_?key|credential)`)
 
-// Dockerfile reads a recipe from a Dockerfile. What Bothy does not know is an
-// error that names the line and the reason.
+// Dockerfile reads a recipe from a Dockerfile. Unsupported instructions are an error with the
+// line and the reason.
 func Dockerfile(text io.Reader, opts ReadOptions) (*Recipe, error) {
 	tree, err := parser.Parse(text)
 	if err != nil {
@@ -57,7 +57,7 @@ type reader struct {
 	recipe *Recipe
 }
 
-// variables is an environment for the words of FROM.
+// variables is the environment for the words of FROM.
 type variables map[string]string
 
 func (v variables) Get(name string) (string, bool) { s, ok := v[name]; return s, ok }
@@ -129,7 +129,7 @@ func (r *reader) stage(i int, s instructions.Stage) error {
 	return nil
 }
 
-// checkPlatform lets through only what this server is.
+// checkPlatform accepts only this server's platform.
 func (r *reader) checkPlatform(platform string, at int) error {
 	if platform == "" {
 		return nil
@@ -146,13 +146,13 @@ func (r *reader) checkPlatform(platform string, at int) error {
 
 const hostPlatform = "linux/" + runtime.GOARCH
 
-// platformArgs are what BuildKit knows before FROM, and in stages that declare them.
+// platformArgs are predefined by BuildKit before FROM, and in stages that declare them.
 var platformArgs = map[string]string{
 	"BUILDPLATFORM": hostPlatform, "BUILDOS": "linux", "BUILDARCH": runtime.GOARCH, "BUILDVARIANT": "",
 	"TARGETPLATFORM": hostPlatform, "TARGETOS": "linux", "TARGETARCH": runtime.GOARCH, "TARGETVARIANT": "", "TARGETSTAGE": "",
 }
 
-// checkSources refuses --from with the number of a stage that comes later.
+// checkSources refuses a --from with the number of a later stage.
 func (r *reader) checkSources(stage int, steps []Step) error {
 	for _, s := range steps {
 		for _, from := range s.sources() {
@@ -164,8 +164,7 @@ func (r *reader) checkSources(stage int, steps []Step) error {
 	return nil
 }
 
-// sources are what a step takes files from, in addition to its own stage and the
-// context.
+// sources are what a step takes files from, other than its own stage and the context.
 func (s *Step) sources() []string {
 	var list []string
 	if s.Copy != nil && s.Copy.From != "" {
@@ -179,7 +178,7 @@ func (s *Step) sources() []string {
 	return list
 }
 
-// target keeps the stage that was asked for and those that it needs, in order.
+// target keeps the requested stage and those that it needs, in order.
 func (r *reader) target() error {
 	stages := r.recipe.Stages
 	last := len(stages) - 1
@@ -211,7 +210,7 @@ func (r *reader) target() error {
 	return nil
 }
 
-// renumber writes references to stages as their new numbers.
+// renumber updates references to stages to their new numbers.
 func (r *reader) renumber(s *Stage, moved map[int]int) {
 	limit := s.Line
 	for i := range s.Steps {
@@ -285,12 +284,12 @@ func refuse(at int, format string, args ...any) error {
 	return bothy.Errorf(bothy.CodeInvalid, "Dockerfile line %d: %s", at, fmt.Sprintf(format, args...))
 }
 
-// located adds the line to an error of the parser.
+// located adds the line to a parser error.
 func located(err error) error {
 	var where *parser.ErrorLocation
 	if errors.As(err, &where) && len(where.Locations) > 0 {
 		// The innermost is the instruction itself.
 		return refuse(line(where.Locations[0]), "%v", where.Unwrap())
 	}
-	return bothy.Errorf(bothy.CodeInvalid, "the Dockerfile cannot be read: %v", err)
+	return bothy.Errorf(bothy.CodeInvalid, "cannot parse the Dockerfile: %v", err)
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// epochArg is the argument by which a build says that nothing in the image is younger than
-// a time, in seconds since 1970, so that building again on another day makes the same
-// image. Every command gets it, and many programs heed it.
+// epochArg is the build argument that limits the times of all files in the image, in seconds
+// since 1970, so that a later build produces the same image. Every command gets it as a
+// variable, and many programs respect it.
 const epochArg = "SOURCE_DATE_EPOCH"
 
-// sourceDate reads the argument; nil if it is not given.
+// sourceDate parses the argument; nil if it is not given.
 func sourceDate(args map[string]string) (*time.Time, error) {
 	text, ok := args[epochArg]
 	if !ok {

@@ -36,10 +36,10 @@ func (j *job) keepLayer(path string, old, made *tree.Tree) error {
 }
 
 // copies is the version of how files are copied: layers made by an earlier version are not
-// taken from the cache.
+// reused.
 const copies = 2
 
-// copyStep does a COPY or an ADD.
+// copyStep runs a COPY or an ADD.
 func (j *job) copyStep(ctx context.Context, st *state, s Step, title string) (*state, error) {
 	f := *s.Copy
 	from, key := j.context, ""
@@ -85,7 +85,7 @@ func (j *job) unpack(ctx context.Context, n *tree.Node) (*tree.Tree, error) {
 	defer r.Close()
 	plain, err := decompress(r)
 	if err != nil {
-		return nil, nil // it only begins like an archive
+		return nil, nil // it only looks like an archive
 	}
 	head := make([]byte, 512)
 	if got, err := io.ReadFull(plain, head); err != nil {
@@ -103,7 +103,7 @@ func (j *job) unpack(ctx context.Context, n *tree.Node) (*tree.Tree, error) {
 	limit := int64(tree.MaxBytes)
 	size, err := io.Copy(io.MultiWriter(j.b.guard(j.work), f), io.LimitReader(io.MultiReader(bytes.NewReader(head), plain), limit))
 	if err == nil && size == limit {
-		err = fmt.Errorf("it holds more than %d GB", limit>>30)
+		err = fmt.Errorf("it contains more than %d GB", limit>>30)
 	}
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func isLongHeader(head []byte) bool {
 	return bytes.Equal(head[257:262], []byte("ustar")) && bytes.ContainsAny(head[156:157], "xgLK")
 }
 
-// decompress tells by its first bytes how a file is compressed.
+// decompress detects the compression by the first bytes.
 func decompress(r io.Reader) (io.Reader, error) {
 	head := make([]byte, 6)
 	n, err := io.ReadFull(r, head)

@@ -7,7 +7,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// finishing counts the ways in which images were finished.
+// finishing is the version of how images are finished.
 const finishing = 3
 
 // image is a finished image in the cache.
@@ -21,7 +21,7 @@ type imageSum struct {
 }
 
 // finish writes a state as an image, with what sandboxes need and with folders for volumes,
-// unless the cache has it. Of the build's arguments it heeds that of epochArg.
+// unless the cache has it. Of the arguments only epochArg matters.
 func (j *job) finish(ctx context.Context, st *state, searchPath string, volumes []string, args map[string]string) (image, error) {
 	key := keyOf("final", finishing, st.key, searchPath, volumes, args[epochArg])
 	img := image{key, j.b.cache.image(key)}
@@ -51,7 +51,7 @@ func (j *job) finish(ctx context.Context, st *state, searchPath string, volumes 
 	return img, j.b.writeImage(files, img.path)
 }
 
-// adopt makes an image a template, whose digest is measured once.
+// adopt makes an image a template. Its digest is computed once.
 func (j *job) adopt(ctx context.Context, t *bothy.Template, img image) error {
 	var sum imageSum
 	key := keyOf("sum", img.key)
@@ -67,8 +67,8 @@ func (j *job) adopt(ctx context.Context, t *bothy.Template, img image) error {
 	return j.b.cache.remember(key, imageSum{t.Digest, t.SizeBytes})
 }
 
-// adoptAside makes an image a template under a temporary tag, which drop removes: its
-// sandboxes keep the image, and the template's name stays where it is.
+// adoptAside makes an image a template under a temporary tag, which drop removes: its sandboxes
+// keep the image, and the template's name does not move.
 func (j *job) adoptAside(ctx context.Context, t *bothy.Template, prefix string, img image) (drop func(), err error) {
 	ref, err := bothy.ParseTemplateRef(t.Name)
 	if err != nil {
@@ -78,7 +78,7 @@ func (j *job) adoptAside(ctx context.Context, t *bothy.Template, prefix string, 
 	t.Name = ref.Name + ":" + tag
 	drop = func() {
 		if err := j.b.o.Library.Untag(context.WithoutCancel(ctx), ref.Name, tag); err != nil {
-			j.b.log.Warn("the image of a build keeps a tag", "build", j.id, "template", ref.Name, "tag", tag, "error", err)
+			j.b.log.Warn("cannot remove a temporary tag of a build", "build", j.id, "template", ref.Name, "tag", tag, "error", err)
 		}
 	}
 	if err := j.adopt(ctx, t, img); err != nil {

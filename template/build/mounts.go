@@ -14,25 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounts are the mounts of a RUN --mount. They are placed among the files while the
-// command runs, and removed from its result.
+// mounts are the mounts of a RUN --mount. They are placed among the files for the command, and
+// removed from its result.
 type mounts struct {
 	j    *job
 	list []mounted
 	// keys are what the result depends on.
 	keys []any
-	// variables are secrets as variables of the environment.
+	// variables are secrets given as environment variables.
 	variables map[string]string
 }
 
 type mounted struct {
 	Mount
 	node   *tree.Node // what is placed
-	cache  string     // where a cache is kept
-	secret string     // what is written in the sandbox, once it runs
+	cache  string     // where a cache is stored
+	secret string     // written into the running sandbox
 }
 
-// mounts finds what is to be mounted.
+// mounts resolves the mounts of a step.
 func (j *job) mounts(ctx context.Context, st *state, s Step) (*mounts, error) {
 	m := &mounts{j: j, variables: map[string]string{}}
 	for _, one := range s.Mounts {
@@ -66,8 +66,8 @@ func folder(mode, uid, gid uint32) *tree.Node {
 	return n
 }
 
-// secret is a file, or a variable, or both. Its value is no part of the key: a step
-// whose secret alone has changed is not run again.
+// secret is a file, a variable, or both. Its value is not part of the key: changing only a
+// secret does not run a step again.
 func (m *mounts) secret(one Mount) error {
 	if one.ID == "" {
 		one.ID = path.Base(one.Target)
@@ -93,12 +93,12 @@ func (m *mounts) secret(one Mount) error {
 		return nil
 	}
 	if one.Required {
-		return bothy.Errorf(bothy.CodeInvalid, "the secret %s is required and was not given", one.ID).WithHint("Give it: --secret id=%s,src=FILE.", one.ID)
+		return bothy.Errorf(bothy.CodeInvalid, "the secret %s is required but was not given", one.ID).WithHint("Give it: --secret id=%s,src=FILE.", one.ID)
 	}
 	return nil
 }
 
-// cache is a folder that outlives builds. It belongs to the project.
+// cache is a folder that is kept between builds. It belongs to the project.
 func (m *mounts) cache(_ context.Context, one Mount) error {
 	if one.ID == "" {
 		one.ID = path.Clean(one.Target)
@@ -108,8 +108,8 @@ func (m *mounts) cache(_ context.Context, one Mount) error {
 	return nil
 }
 
-// bind shows files of the context, of another stage or of an image. What the command
-// writes there is lost.
+// bind shows files of the context, of another stage or of an image. Changes there are
+// discarded.
 func (m *mounts) bind(ctx context.Context, one Mount) error {
 	from, key := m.j.context, ""
 	if one.From != "" {
@@ -144,7 +144,7 @@ func (m *mounts) bind(ctx context.Context, one Mount) error {
 	return nil
 }
 
-// lock takes the caches: one command at a time uses each.
+// lock locks the caches: one command at a time uses each.
 func (m *mounts) lock(ctx context.Context) (unlock func(), err error) {
 	var held []chan struct{}
 	unlock = func() {
@@ -170,7 +170,7 @@ func (m *mounts) lock(ctx context.Context) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// place puts what is mounted among the files.
+// place adds the mounts to the files.
 func (m *mounts) place(t *tree.Tree) error {
 	for i, one := range m.list {
 		if one.cache != "" {
@@ -195,7 +195,7 @@ func (m *mounts) place(t *tree.Tree) error {
 	return nil
 }
 
-// tell writes the secrets into a running sandbox: they are on no disk but its own.
+// tell writes the secrets into a running sandbox, so that they are on no other disk.
 func (m *mounts) tell(ctx context.Context, sandbox string) error {
 	for _, one := range m.list {
 		if one.Type != "secret" {
@@ -211,7 +211,7 @@ func (m *mounts) tell(ctx context.Context, sandbox string) error {
 	return nil
 }
 
-// open reads a cache, or makes one.
+// open reads a cache, or creates one.
 func (m *mounts) open(one mounted) (*tree.Node, error) {
 	mode := uint32(0o755)
 	if one.Mode != 0 {
@@ -231,7 +231,7 @@ func (m *mounts) open(one mounted) (*tree.Node, error) {
 		}
 		n, err := t.Get(one.Source)
 		if err != nil || !n.IsDir() {
-			return nil, fmt.Errorf("RUN --mount=type=cache: %s is no folder there", path.Join("/", one.Source))
+			return nil, fmt.Errorf("RUN --mount=type=cache: %s is not a folder there", path.Join("/", one.Source))
 		}
 		return tree.Sub(n).Root(), nil
 	}
@@ -242,7 +242,7 @@ func (m *mounts) open(one mounted) (*tree.Node, error) {
 	return t.Root(), nil
 }
 
-// targets are the paths that are not part of what the command leaves.
+// targets are the paths to exclude from the command's result.
 func (m *mounts) targets(old *tree.Tree) []string {
 	var list []string
 	for _, one := range m.list {
@@ -254,7 +254,7 @@ func (m *mounts) targets(old *tree.Tree) []string {
 	return list
 }
 
-// keep stores the caches as the command has left them.
+// keep stores the caches as the command left them.
 func (m *mounts) keep(after *tree.Tree) error {
 	for _, one := range m.list {
 		if one.cache == "" || one.ReadOnly {
@@ -283,7 +283,7 @@ func (m *mounts) keep(after *tree.Tree) error {
 	return nil
 }
 
-// masker replaces the values of secrets in what is logged.
+// masker masks the values of secrets in the log.
 func masker(req *bothy.BuildRequest) *strings.Replacer {
 	var values, pairs []string
 	for _, s := range req.Secrets {

@@ -9,8 +9,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// origin says how the build makes its template. Of secrets and of arguments that look like
-// one it has the names.
+// origin describes how the build makes its template. Of secrets, and arguments that look like
+// secrets, it has only the names.
 func (j *job) origin() *bothy.TemplateOrigin {
 	r := &j.req
 	asked := map[string]any{"name": r.Name, "dockerfile": r.Dockerfile}

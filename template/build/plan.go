@@ -15,8 +15,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-// epoch is the time of what no layer gives a time: the beginning of 1980, the earliest
-// that zip knows.
+// epoch is the default time of files: the beginning of 1980, the earliest that zip supports.
 var epoch = time.Unix(315532800, 0)
 
 // base is what stages start from: a read-only image and its settings.
@@ -24,8 +23,7 @@ type base struct {
 	key      string // by content
 	template *bothy.Template
 	settings settings
-	// ours is set for templates of the library, whose commands run as DefaultUser by
-	// default.
+	// ours is set for templates of the library, whose commands run as DefaultUser by default.
 	ours bool
 
 	once sync.Once
@@ -38,8 +36,8 @@ func (b *base) load() (*tree.Tree, error) {
 	return b.tree, b.err
 }
 
-// state is a stage between two steps: settings, and files as layers over a base. It is
-// not changed by later steps.
+// state is a stage between two steps: settings, and files as layers over a base. Later steps do
+// not change it.
 type state struct {
 	base     *base
 	key      string
@@ -48,7 +46,7 @@ type state struct {
 	args     map[string]string
 
 	files *tree.Tree // of base and layers, once it is known
-	// uploaded is set for a context, whose files are root's wherever they are copied.
+	// uploaded is set for a context, whose files belong to root wherever they are copied.
 	uploaded bool
 }
 
@@ -79,7 +77,7 @@ func (s *state) next(key string) *state {
 	return &n
 }
 
-// A job is one build at work.
+// A job is one running build.
 type job struct {
 	b       *Builder
 	id      string
@@ -89,7 +87,7 @@ type job struct {
 	req     bothy.BuildRequest
 	recipe  *Recipe
 	context *tree.Tree
-	work    string // a folder of its own, removed at the end
+	work    string // its own folder, deleted at the end
 	say     func(bothy.BuildEvent)
 	count   func(cached bool)
 	left    func(sandbox string)
@@ -101,7 +99,7 @@ type job struct {
 	bases    map[string]*baseSlot
 	contexts map[string]func() (*state, error) // the named ones
 	stages   []*stageSlot
-	hasLeft  atomic.Bool // a sandbox, or has tried to
+	hasLeft  atomic.Bool // a sandbox was left, or attempted
 }
 
 type baseSlot struct {
@@ -195,7 +193,7 @@ func (j *job) title(stage, n int, s Step) string {
 	return where + " " + text
 }
 
-// from is the state that a stage begins with.
+// from is the initial state of a stage.
 func (j *job) from(ctx context.Context, s *Stage) (*state, error) {
 	if s.FromStage != nil {
 		before, err := j.result(ctx, *s.FromStage)
@@ -203,7 +201,7 @@ func (j *job) from(ctx context.Context, s *Stage) (*state, error) {
 			return nil, err
 		}
 		n := before.next(before.key)
-		n.settings.CmdSet = false // arguments hold in stages that start from this one
+		n.settings.CmdSet = false // arguments are inherited by stages that start from this one
 		return n, nil
 	}
 	b, err := j.base(ctx, s.From)
@@ -213,7 +211,7 @@ func (j *job) from(ctx context.Context, s *Stage) (*state, error) {
 	return &state{base: b, key: b.key, settings: b.settings.clone()}, nil
 }
 
-// base opens what a FROM or a --from names, once per build.
+// base opens what a FROM or --from names, once per build.
 func (j *job) base(ctx context.Context, ref string) (*base, error) {
 	j.mu.Lock()
 	slot := j.bases[ref]
@@ -245,7 +243,7 @@ func (j *job) source(ctx context.Context, from string) (*state, error) {
 	return &state{base: b, key: b.key}, nil
 }
 
-// step does one step, or finds it done.
+// step runs a step, or finds its result in the cache.
 func (j *job) step(ctx context.Context, st *state, s Step, at place) (*state, error) {
 	lex := shell.NewLex(j.recipe.Escape)
 	s, err := expander{lex, scope{&st.settings, st.args}}.expand(s)
@@ -286,7 +284,7 @@ func (j *job) arg(st *state, s Step) *state {
 	return n
 }
 
-// workdir makes the folder that later steps work in.
+// workdir creates the working directory of later steps.
 func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*state, error) {
 	dir := s.Args[0]
 	if !path.IsAbs(dir) {
@@ -296,7 +294,7 @@ func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*st
 	user := st.settings.User
 	n, err := j.cached(ctx, st, keyOf("workdir", st.key, dir, user), title, func(t *tree.Tree) (*tree.Tree, error) {
 		c := &copying{to: t, now: time.Now().Truncate(time.Second)}
-		if user != "" { // to whom new folders belong
+		if user != "" { // the owner of new folders
 			u, err := lookup(t, user)
 			if err != nil {
 				return nil, atLine(s.Line, err)
@@ -316,8 +314,8 @@ func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*st
 	return n, nil
 }
 
-// cached returns the state after a step that makes files; it runs do if they are not in
-// the cache.
+// cached returns the state after a step that makes files. It calls do if they are not in the
+// cache.
 func (j *job) cached(ctx context.Context, st *state, key, title string, do func(*tree.Tree) (*tree.Tree, error)) (*state, error) {
 	n := st.next(key)
 	path := j.b.cache.layer(key)
@@ -341,7 +339,7 @@ func (j *job) cached(ctx context.Context, st *state, key, title string, do func(
 	if err := j.keepLayer(path, old, made); err != nil {
 		return nil, err
 	}
-	// The files of the new state are in the cache, and not in a folder of this build.
+	// The new state refers to files in the cache, not to this build's folder.
 	n.files = old.Clone()
 	if err := n.files.Apply(ctx, path, tree.Overlay, tree.NewBudget()); err != nil {
 		return nil, err
@@ -351,7 +349,7 @@ func (j *job) cached(ctx context.Context, st *state, key, title string, do func(
 	return n, nil
 }
 
-// atLine names the line of a Dockerfile in an error.
+// atLine adds the line of a Dockerfile to an error.
 func atLine(line int, err error) error {
 	if err == nil || line == 0 {
 		return err

@@ -1,22 +1,21 @@
-// Package build holds the steps of templates, as plain data, and reads them
-// from Dockerfiles. Recipes are run in sandboxes.
+// Package build builds templates from Dockerfiles. A recipe is the steps of a template as plain
+// data; its commands run in sandboxes.
 //
-// Words are kept as written: variables such as $HOME depend on the environment
-// of the image that a stage starts from, and are replaced when the step runs.
-// Only the words of FROM, which can only use the ARGs before it, are replaced
-// while reading.
+// Words are kept as written: variables such as $HOME depend on the environment of the image
+// that a stage starts from, and are replaced when the step runs. Only the words of FROM, which
+// can only use the ARGs before it, are replaced while reading.
 package build
 
-// A Recipe is one or more stages. The last is the template, unless a target was
-// asked for; stages that the last one does not need are left out.
+// A Recipe is one or more stages. The last one is the template, unless a target was requested.
+// Stages that it does not need are omitted.
 type Recipe struct {
 	Stages   []Stage  `json:"stages"`
 	Warnings []string `json:"warnings,omitempty"`
-	// Escape is the character that takes the meaning of the next one away.
+	// Escape is the escape character.
 	Escape rune `json:"escape,omitempty"`
 }
 
-// A Stage is a root file system in the making.
+// A Stage builds one root file system.
 type Stage struct {
 	Name string `json:"name,omitempty"`
 	// From is what the stage starts from: a template, a reference to an image, or
@@ -27,7 +26,7 @@ type Stage struct {
 	Steps     []Step `json:"steps,omitempty"`
 }
 
-// Kind says what a step does.
+// Kind is the kind of a step.
 type Kind string
 
 // The kinds of steps.
@@ -49,29 +48,29 @@ const (
 	StopSignal  Kind = "stopsignal"
 )
 
-// A Step is one change of the files or of the settings of a stage. Which fields
-// are set depends on its kind.
+// A Step changes the files or the settings of a stage. Which fields are set depends on its
+// kind.
 type Step struct {
 	Kind Kind `json:"kind"`
 	Line int  `json:"line,omitempty"`
-	// Text is the step as it was written, for people.
+	// Text is the step as written, for people.
 	Text string `json:"text,omitempty"`
 	// Args are the command of run, entrypoint, cmd, shell and healthcheck, the
 	// ports of expose, the paths of volume, or the one word of workdir, user and
 	// stopsignal.
 	Args []string `json:"args,omitempty"`
-	// UseShell has the command given to the shell as one text.
+	// UseShell passes the command to the shell as one string.
 	UseShell bool `json:"use_shell,omitempty"`
-	// Files are the heredocs of run: what the command names them, and their text.
+	// Files are the heredocs of run.
 	Files []File `json:"files,omitempty"`
 	// Mounts and Network are options of run.
 	Mounts  []Mount `json:"mounts,omitempty"`
 	Network string  `json:"network,omitempty"` // "none", or "" for the build's own policy
-	// Pairs are those of env, label and arg, in order.
+	// Pairs are the pairs of env, label and arg, in order.
 	Pairs []Pair `json:"pairs,omitempty"`
-	// Copy is what copy and add move.
+	// Copy is what copy and add copy.
 	Copy *Files `json:"copy,omitempty"`
-	// Health has the options of healthcheck, in Go's notation of durations.
+	// Health are the options of healthcheck, in Go's syntax for durations.
 	Health map[string]string `json:"health,omitempty"`
 }
 
@@ -86,7 +85,7 @@ type File struct {
 	Name   string `json:"name"`
 	Data   string `json:"data"`
 	Expand bool   `json:"expand,omitempty"` // whether variables in it are replaced
-	// Chomp takes the tabs off the beginning of each line.
+	// Chomp removes leading tabs from each line.
 	Chomp bool `json:"chomp,omitempty"`
 }
 
@@ -107,13 +106,13 @@ type Mount struct {
 	GID      uint64 `json:"gid,omitempty"`
 }
 
-// Files says what copy and add move and how.
+// Files are the sources, the destination and the options of copy and add.
 type Files struct {
 	Sources []string `json:"sources,omitempty"`
 	Inline  []File   `json:"inline,omitempty"`
 	Dest    string   `json:"dest"`
-	// From is what the sources are in: "" for the context, the name or the number
-	// of an earlier stage, a template, or a reference to an image.
+	// From is where the sources are: "" for the context, the name or number of an earlier
+	// stage, a template, or a reference to an image.
 	From  string `json:"from,omitempty"`
 	Chown string `json:"chown,omitempty"`
 	Chmod string `json:"chmod,omitempty"`

@@ -36,7 +36,7 @@ type record struct {
 	news   chan struct{} // closed at the next event
 }
 
-// stored is build.json. The secrets are sealed; they are gone once the build has ended.
+// stored is build.json. The secrets are sealed, and deleted once the build has ended.
 type stored struct {
 	Build   bothy.Build        `json:"build"`
 	Project string             `json:"project"`
@@ -79,13 +79,13 @@ func (b *Builder) loadRecord(id string) (*record, error) {
 	return r, err
 }
 
-// confidential is what of a request is kept encrypted.
+// confidential is the part of a request that is stored encrypted.
 type confidential struct {
 	Secrets    []bothy.BuildSecret   `json:"secrets,omitempty"`
 	Registries []bothy.RegistryLogin `json:"registries,omitempty"`
 }
 
-// unseal puts it back. Earlier servers kept the secrets alone.
+// unseal restores it. Earlier servers sealed only the secrets.
 func unseal(plain []byte, req *bothy.BuildRequest) error {
 	if json.Unmarshal(plain, &req.Secrets) == nil {
 		return nil
@@ -115,11 +115,11 @@ func countLines(path string) (n int64, err error) {
 
 const (
 	maxEvent = 1 << 20
-	// maxEvents bounds the log of a build whose commands never stop to talk.
+	// maxEvents limits the log of a build whose commands never stop printing.
 	maxEvents = 200_000
 )
 
-// save writes build.json. The caller holds the lock, or is alone.
+// save writes build.json. The caller holds the lock, or has exclusive access.
 func (r *record) save() error {
 	s := stored{Build: r.build, Project: r.build.ProjectID, Caller: *r.caller, Request: r.req, Same: r.same}
 	s.Request.Secrets, s.Request.Registries = nil, nil
@@ -163,7 +163,7 @@ func (r *record) started() {
 
 func (r *record) saveLogged() {
 	if err := r.save(); err != nil {
-		r.b.log.Error("the state of a build was not stored", "build", r.build.ID, "error", err)
+		r.b.log.Error("cannot store the state of a build", "build", r.build.ID, "error", err)
 	}
 }
 
@@ -173,7 +173,7 @@ func (r *record) resetCounts() {
 	r.build.Done, r.build.Cached = 0, 0
 }
 
-// count notes that a step is done.
+// count records a completed step.
 func (r *record) count(cached bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,15 +183,15 @@ func (r *record) count(cached bool) {
 	}
 }
 
-// left notes the sandbox that a failed command leaves.
+// left records the sandbox that a failed command leaves.
 func (r *record) left(sandbox string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.build.SandboxID = sandbox
 }
 
-// finish ends the build. A build that was stopped by the end of the server stays as it
-// is: the next server continues it.
+// finish ends the build. A build that was stopped by the end of the server stays unfinished:
+// the next server continues it.
 func (r *record) finish(t *bothy.Template, err error) {
 	if err != nil && r.b.background.Err() != nil && !errors.Is(err, errCancelled) {
 		return
@@ -209,7 +209,7 @@ func (r *record) finish(t *bothy.Template, err error) {
 	default:
 		e := bothy.AsError(err)
 		if e.Code == bothy.CodeInternal {
-			r.b.log.Error("a build has failed", "build", r.build.ID, "error", err)
+			r.b.log.Error("a build failed", "build", r.build.ID, "error", err)
 		}
 		r.build.State, r.build.Code, r.build.Error, r.build.Hint = bothy.BuildFailed, e.Code, e.Detail, e.Hint
 		last = bothy.BuildEvent{Step: "failed", Error: e.Detail}
@@ -239,7 +239,7 @@ func (r *record) say(e bothy.BuildEvent) {
 		return
 	}
 	if err := r.append(e); err != nil {
-		r.b.log.Error("the log of a build was not written", "build", r.build.ID, "error", err)
+		r.b.log.Error("cannot write the log of a build", "build", r.build.ID, "error", err)
 		return
 	}
 	r.events++
@@ -263,7 +263,7 @@ func (r *record) append(e bothy.BuildEvent) error {
 	return err
 }
 
-// follow calls fn for all events from a number on, until the last.
+// follow calls fn for all events starting at a number, until the last.
 func (r *record) follow(ctx context.Context, from int64, fn func(int64, bothy.BuildEvent) error) error {
 	f, err := r.open(ctx)
 	if err != nil {
@@ -293,7 +293,7 @@ func (r *record) follow(ctx context.Context, from int64, fn func(int64, bothy.Bu
 	}
 }
 
-// open opens the log, once there is one.
+// open opens the log once it exists.
 func (r *record) open(ctx context.Context) (*os.File, error) {
 	if _, err := r.await(ctx, 0); err != nil {
 		return nil, err
@@ -305,7 +305,7 @@ func (r *record) open(ctx context.Context) (*os.File, error) {
 	return f, err
 }
 
-// await returns when there is an event of this number, or reports that there will be none.
+// await waits for the event with this number, or reports that there will be none.
 func (r *record) await(ctx context.Context, n int64) (ended bool, err error) {
 	for {
 		r.mu.Lock()

@@ -61,11 +61,11 @@ func TestImagesOfPrivateRegistries(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	w := newWorld(t)
 	req := bothy.BuildRequest{Name: "made", Dockerfile: "FROM " + host + "/team/app:1\nRUN print it is " + password}
-	if r := w.build(req); r.State != bothy.BuildFailed || !strings.Contains(r.Error, "does not let this server have") {
+	if r := w.build(req); r.State != bothy.BuildFailed || !strings.Contains(r.Error, "does not let this server read") {
 		t.Errorf("without a login: %+v", r.Build)
 	}
 	req.Registries = []bothy.RegistryLogin{{Host: host, Username: "me", Password: "wrong"}}
-	if r := w.build(req); r.State != bothy.BuildFailed || !strings.Contains(r.Error, "does not let this server have") {
+	if r := w.build(req); r.State != bothy.BuildFailed || !strings.Contains(r.Error, "does not let this server read") {
 		t.Errorf("with a wrong login: %+v", r.Build)
 	}
 	req.Registries[0].Password = password
@@ -203,7 +203,7 @@ func TestImagesThatNobodyShouldTrust(t *testing.T) {
 func TestABuiltInTemplateIsNotFetched(t *testing.T) {
 	w := newWorld(t)
 	r := w.build(bothy.BuildRequest{Name: "made", Dockerfile: "FROM debian-12\nRUN print x"})
-	if r.State != bothy.BuildFailed || !strings.Contains(r.Error, "line 1: the built-in template debian-12 is not on this server yet") {
+	if r.State != bothy.BuildFailed || !strings.Contains(r.Error, "line 1: the built-in template debian-12 has not been built on this server") {
 		t.Errorf("%+v", r.Build)
 	}
 }

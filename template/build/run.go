@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultPath is where commands are looked for in an image that says nothing.
+// defaultPath is the PATH for images that set none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// runStep does a RUN.
+// runStep runs a RUN.
 func (j *job) runStep(ctx context.Context, st *state, s Step, at place) (*state, error) {
 	env := j.env(st)
 	argv, script, err := command(st, s)
@@ -35,11 +35,10 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, at place) (*state,
 	}
 	network := j.network(s)
 	user := cmp.Or(st.settings.User, "root")
-	// Only builds of one project share the results of commands: what they fetch may
-	// differ.
+	// Results of commands are shared only within a project: what they fetch may differ.
 	key := keyOf("run", st.key, j.project, argv, script, env, st.settings.Workdir, user, network, mounts.keys)
-	// Steps after a re-run step are re-run, too, so it gets a new key, which later builds
-	// find.
+	// Steps after a repeated step must also be repeated, so it gets a new key, which later
+	// builds find.
 	redone := keyOf("redone", key)
 	var again string
 	switch {
@@ -48,7 +47,7 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, at place) (*state,
 	case j.b.cache.recall(redone, &again) && j.b.cache.has(j.b.cache.layer(again)):
 		key = again
 	}
-	var scratch string // what the command has made refers to it until that is kept
+	var scratch string // the command's result refers to it until it is in the cache
 	defer func() { os.RemoveAll(scratch) }()
 	n, err := j.cached(ctx, st, key, at.title, func(t *tree.Tree) (_ *tree.Tree, err error) {
 		if scratch, err = os.MkdirTemp(j.work, "step-*"); err != nil {
@@ -74,7 +73,7 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, at place) (*state,
 	return n, err
 }
 
-// known gives a user that is a number, and not in the accounts, the group 0.
+// known gives a numeric user without an account the group 0.
 func known(t *tree.Tree, user string) string {
 	id, err := strconv.ParseUint(user, 10, 32)
 	if err != nil {
@@ -92,7 +91,7 @@ func known(t *tree.Tree, user string) string {
 	return user + ":0"
 }
 
-// env is the environment of a command: that of the image, and the arguments.
+// env is the environment of a command: the image's, and the arguments.
 func (j *job) env(st *state) map[string]string {
 	env := map[string]string{"PATH": defaultPath}
 	if at, ok := j.req.Args[epochArg]; ok {
@@ -105,7 +104,7 @@ func (j *job) env(st *state) map[string]string {
 	return env
 }
 
-// network returns what a command may reach.
+// network is the network policy of a command.
 func (j *job) network(s Step) bothy.Network {
 	if s.Network == "none" {
 		return bothy.Network{Mode: bothy.NetworkOff}
@@ -116,8 +115,8 @@ func (j *job) network(s Step) bothy.Network {
 	return bothy.Network{Mode: bothy.NetworkRestricted}
 }
 
-// command returns what is executed. A command that consists only of a heredoc is a
-// script: for the shell, or, if it names its interpreter, a file.
+// command returns what is executed. A command that is only a heredoc is a script: for the shell
+// or, if it starts with #!, a file.
 func command(st *state, s Step) (argv []string, script string, err error) {
 	if !s.UseShell {
 		return s.Args, "", nil
@@ -140,7 +139,7 @@ func command(st *state, s Step) (argv []string, script string, err error) {
 	return append(slices.Clone(st.settings.shell()), text), "", nil
 }
 
-// isWhole reports whether a command is a heredoc alone, whose name may be in quotes.
+// isWhole reports whether a command is only a heredoc, whose delimiter may be quoted.
 func isWhole(text string, f File, files int) bool {
 	if files != 1 {
 		return false
@@ -157,10 +156,10 @@ func chomp(data string) string {
 	return strings.Join(lines, "")
 }
 
-// scriptPath is where a heredoc that names its interpreter is while it runs.
+// scriptPath is the path of a heredoc with its own interpreter while it runs.
 const scriptPath = "/.bothy-script"
 
-// running is one command at work.
+// running is one running command.
 type running struct {
 	j    *job
 	st   *state
@@ -209,10 +208,10 @@ func writeLayer(t, base *tree.Tree, path string) error {
 	return errors.Join(t.WriteLayer(base, f), f.Close())
 }
 
-// needed are the folders that sandboxes mount on, or that their agent writes to.
+// needed are the folders that sandboxes mount on, or that their guest writes to.
 var needed = []string{".bothy", "dev", "proc", "sys", "etc", "tmp", "run"}
 
-// traces are files that a sandbox's agent writes and that Docker mounts over. They are
+// traces are files that a sandbox's guest writes and that Docker mounts over. They are
 // restored.
 var traces = []string{".bothy-script", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/machine-id", "etc/mtab", "run/.bothy-boot-id", "var/log/lastlog"}
 
@@ -274,7 +273,7 @@ func restorePath(after, old *tree.Tree, name string) {
 		return
 	}
 	_ = after.Remove(name)
-	// Folders that were made on the way to it go with it, if they are empty.
+	// Also delete folders that were created for it, if they are empty.
 	for dir := path.Dir(name); dir != "." && dir != "/"; dir = path.Dir(dir) {
 		n, err := after.Lget(dir)
 		if _, was := old.Lget(dir); err != nil || was == nil || !n.IsDir() || len(n.Names()) > 0 {
@@ -284,10 +283,10 @@ func restorePath(after, old *tree.Tree, name string) {
 	}
 }
 
-// certificates are the paths where the agent adds trusted certificates.
+// certificates is where the guest adds trusted certificates.
 const certificates = "etc/ssl/certs/ca-certificates.crt"
 
-// restoreCertificates puts the bundle back, unless the command has made another.
+// restoreCertificates restores the bundle, unless the command has changed it.
 func (r *running) restoreCertificates(after *tree.Tree) {
 	const most = 16 << 20
 	now, err := after.Get(certificates)
@@ -317,7 +316,7 @@ func (r *running) restoreCertificates(after *tree.Tree) {
 	}
 }
 
-// restoreTime gives a folder its time back in which nothing has changed after all.
+// restoreTime restores the time of a folder in which nothing has changed after all.
 func restoreTime(after, old *tree.Tree, name string) {
 	n, err1 := after.Lget(name)
 	was, err2 := old.Lget(name)
@@ -361,16 +360,16 @@ func (r *running) inside(ctx context.Context, base *tree.Tree, result string) er
 	return nil
 }
 
-// endSandbox ends one of the build's sandboxes, even if the build has ended.
+// endSandbox terminates a sandbox, even if the build has ended.
 func (j *job) endSandbox(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := j.b.o.Sandboxes.Terminate(ctx, id); err != nil {
-		j.b.log.Warn("the sandbox of a build was not ended", "build", j.id, "sandbox", id, "error", err)
+		j.b.log.Warn("cannot terminate the sandbox of a build", "build", j.id, "sandbox", id, "error", err)
 	}
 }
 
-// machine is the template of the sandbox: the base's image, with nothing of its settings.
+// machine is the template of the sandbox: the base's image without its settings.
 func (r *running) machine() *bothy.Template {
 	t := *r.st.base.template
 	t.Env, t.Cwd, t.User, t.Languages, t.Warm = nil, "/", "root", nil, nil
@@ -408,19 +407,19 @@ func (r *running) execute(ctx context.Context, id string, seconds float64) error
 		return err
 	case last.TimedOut:
 		return bothy.Errorf(bothy.CodeTemplateInvalid, "the command did not end within %.0f seconds: %s", seconds, r.shown()).
-			WithHint("Give it longer (timeout_seconds), or look in the build's log for what it waits for.")
+			WithHint("Increase timeout_seconds, or check the build's log for what it is waiting for.")
 	case last.OOMKilled:
-		return bothy.Errorf(bothy.CodeTemplateInvalid, "the command used up the memory of its sandbox: %s", r.shown()).WithHint("Give the build more with memory_mb.")
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the command ran out of memory: %s", r.shown()).WithHint("Give the build more memory with memory_mb.")
 	case last.ExitCode != 0:
 		return bothy.Errorf(bothy.CodeTemplateInvalid, "the command ended with exit code %d: %s", last.ExitCode, r.shown()).
-			WithHint("The build's log has what it said.")
+			WithHint("Its output is in the build's log.")
 	}
 	return nil
 }
 
 func (r *running) shown() string { return r.j.shown(strings.Join(r.step.Args, " ")) }
 
-// shown is a command as errors have it.
+// shown is a command as shown in errors.
 func (j *job) shown(command string) string {
 	if len(command) > 200 {
 		command = command[:200] + "…"
@@ -428,13 +427,13 @@ func (j *job) shown(command string) string {
 	return j.masked.Replace(command)
 }
 
-// lines cuts output into lines.
+// lines splits output into lines.
 type lines struct {
 	rest []byte
 	say  func(string)
 }
 
-// maxLine is the length at which an endless line is cut.
+// maxLine is the length at which a line is split.
 const maxLine = 8 << 10
 
 func (l *lines) write(data []byte) {
@@ -454,7 +453,7 @@ func (l *lines) write(data []byte) {
 
 func (l *lines) emit(line []byte) {
 	text := strings.TrimRight(string(line), "\r")
-	if i := strings.LastIndexByte(text, '\r'); i >= 0 { // progress that was written over
+	if i := strings.LastIndexByte(text, '\r'); i >= 0 { // progress that was overwritten
 		text = text[i+1:]
 	}
 	l.say(strings.ToValidUTF8(text, "\uFFFD"))

@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// startTag begins the tag of an image from which a program is being started.
+	// startTag begins the tag of an image whose program is being started.
 	startTag = "starting-"
-	// readyEvery is how often it is looked whether a program is ready.
+	// readyEvery is how often the program's readiness is checked.
 	readyEvery = 100 * time.Millisecond
 	maxStart   = 3600
-	// settle is how long a program that is ready is left alone before its memory is taken,
-	// so that the connections by which it was asked are over.
+	// settle is how long to wait once a program is ready before its memory is saved, so that
+	// the connections of the checks are closed.
 	settle = 300 * time.Millisecond
 )
 
-// checkStart refuses a start that cannot be.
+// checkStart validates a request's start.
 func checkStart(s *bothy.TemplateStart) error {
 	if s == nil {
 		return nil
 	}
 	if strings.TrimSpace(s.Command) == "" {
-		return bothy.Errorf(bothy.CodeInvalid, "start has no command").WithHint("Give start.command, or leave start out.")
+		return bothy.Errorf(bothy.CodeInvalid, "start has no command").WithHint("Give start.command, or omit start.")
 	}
 	if s.TimeoutSeconds < 0 || s.TimeoutSeconds > maxStart {
 		return bothy.Errorf(bothy.CodeInvalid, "start.timeout_seconds is %d", s.TimeoutSeconds).WithHint("Give a value from 1 to %d.", maxStart)
@@ -48,7 +48,7 @@ func checkStart(s *bothy.TemplateStart) error {
 		}
 	}
 	if ways != 1 {
-		return bothy.Errorf(bothy.CodeInvalid, "start.ready says %d times when the program is ready", ways).
+		return bothy.Errorf(bothy.CodeInvalid, "start.ready has %d conditions", ways).
 			WithHint("Give one of port, url, file and command.")
 	}
 	if r.File != "" && !strings.HasPrefix(r.File, "/") {
@@ -64,7 +64,7 @@ func checkStart(s *bothy.TemplateStart) error {
 	return nil
 }
 
-// readyURL takes a URL apart, which must lead to a server in the sandbox.
+// readyURL parses a URL, which must be of a server in the sandbox.
 func readyURL(text string) (*url.URL, uint16, error) {
 	u, err := url.Parse(text)
 	wrong := err != nil || u.Scheme != "http" || !slices.Contains([]string{"localhost", "127.0.0.1", "0.0.0.0", "[::1]", "::1"}, u.Hostname())
@@ -79,7 +79,7 @@ func readyURL(text string) (*url.URL, uint16, error) {
 	return u, uint16(port), nil
 }
 
-// starting is a program that is brought up in a sandbox of the finished image.
+// starting is a program that is started in a sandbox of the finished image.
 type starting struct {
 	j       *job
 	t       *bothy.Template
@@ -88,8 +88,8 @@ type starting struct {
 	pid     int
 }
 
-// start makes a template from the image with the program running. The image has a
-// temporary tag meanwhile, so that the template's name only moves on success.
+// start makes a template from the image with the program running. The image has a temporary tag
+// meanwhile, so that the template's name only moves on success.
 func (j *job) start(ctx context.Context, t *bothy.Template, img image) (*bothy.Template, error) {
 	final := t.Name
 	t.Start = j.req.Start
@@ -148,8 +148,8 @@ func (s *starting) run(ctx context.Context) error {
 	return nil
 }
 
-// await waits until the program is ready. One that has failed never will be; one that
-// exited successfully may have left a daemon.
+// await waits until the program is ready. If it failed it never will be; if it exited
+// successfully it may have left a daemon.
 func (s *starting) await(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
@@ -205,7 +205,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// look fails when the program has.
+// look returns an error if the program has failed.
 func (s *starting) look(ctx context.Context) error {
 	list, err := s.j.b.o.Sandboxes.Processes(ctx, s.sandbox)
 	if err != nil {
@@ -215,10 +215,10 @@ func (s *starting) look(ctx context.Context) error {
 	if i < 0 || list[i].Running || list[i].ExitCode == nil || *list[i].ExitCode == 0 {
 		return nil
 	}
-	return s.failed(ctx, fmt.Sprintf("ended with exit code %d", *list[i].ExitCode), "Mend the command of start; the build's log has what it said.")
+	return s.failed(ctx, fmt.Sprintf("ended with exit code %d", *list[i].ExitCode), "Fix start.command; its output is in the build's log.")
 }
 
-// ready reports whether the program may be used.
+// ready reports whether the program is ready.
 func (s *starting) ready(ctx context.Context) (bool, error) {
 	want, boxes := s.want.Ready, s.j.b.o.Sandboxes
 	switch {
@@ -262,7 +262,7 @@ func (s *starting) answers(ctx context.Context, text string) (bool, error) {
 	return res.StatusCode < 400, res.Body.Close()
 }
 
-// failed is the error for a program that did not come up, with the tail of its output.
+// failed is the error for a program that did not start, with the end of its output.
 func (s *starting) failed(ctx context.Context, how, hint string) error {
 	said := &lines{say: func(line string) {
 		s.j.say(bothy.BuildEvent{Step: "start", Message: s.j.masked.Replace(line)})
@@ -271,13 +271,13 @@ func (s *starting) failed(ctx context.Context, how, hint string) error {
 	defer cancel()
 	// The output of a running program never ends.
 	err := s.j.b.o.Sandboxes.Output(short, s.sandbox, s.pid, 0, func(e bothy.ExecEvent) error {
-		data, _ := e.Bytes() // as much as can be read
+		data, _ := e.Bytes() // best effort
 		said.write(data)
 		return nil
 	})
 	said.flush()
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		s.j.b.log.Info("the output of a program that did not start was not read", "build", s.j.id, "error", err)
+		s.j.b.log.Info("cannot read the output of a program that did not start", "build", s.j.id, "error", err)
 	}
 	return bothy.Errorf(bothy.CodeTemplateInvalid, "the started program %s: %s", how, s.j.shown(s.want.Command)).WithHint("%s", hint)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 )
 
-// step turns one instruction into a step, or into none.
+// step converts an instruction to a step, or to none.
 func (r *reader) step(c instructions.Command) (*Step, error) {
 	at := line(c.Location())
 	switch c := c.(type) {
@@ -59,8 +59,8 @@ func pairs(kvs instructions.KeyValuePairs) []Pair {
 	return list
 }
 
-// argStep gives an argument the value of --build-arg, or else that of an ARG of
-// the same name before FROM, if it has no default of its own.
+// argStep sets an argument to the value of --build-arg or, if it has no default of its own, of
+// an ARG with the same name before FROM.
 func (r *reader) argStep(c *instructions.ArgCommand, at int) *Step {
 	s := &Step{Kind: Arg, Line: at}
 	for _, a := range c.Args {
@@ -77,7 +77,7 @@ func (r *reader) argStep(c *instructions.ArgCommand, at int) *Step {
 }
 
 func runStep(c *instructions.RunCommand, at int) (*Step, error) {
-	// Mounts are checked when variables are replaced; theirs stay as they are.
+	// Expand validates mounts. Their variables are kept as written.
 	if err := c.Expand(func(word string) (string, error) { return word, nil }); err != nil {
 		return nil, refuse(at, "%v", err)
 	}

@@ -25,7 +25,7 @@ const contextPrefix = "ctx_"
 
 var validContext = regexp.MustCompile(`^ctx_[0-9a-f]{64}$`)
 
-// contextPath is where a project's context is.
+// contextPath is the file of a project's context.
 func (b *Builder) contextPath(project, id string) string {
 	if !validContext.MatchString(id) {
 		return filepath.Join(b.contexts(), "none")
@@ -65,7 +65,7 @@ func (b *Builder) UploadContext(ctx context.Context, r io.Reader) (*bothy.BuildC
 	return c, b.dropContexts()
 }
 
-// spool writes a tar, uncompressed, to a file, and returns its sum.
+// spool writes a tar, uncompressed, to a file, and returns its checksum.
 func (b *Builder) spool(ctx context.Context, f *os.File, r io.Reader) (string, error) {
 	in := bufio.NewReaderSize(&whileAlive{ctx, r}, 64<<10)
 	plain := io.Reader(in)
@@ -83,7 +83,7 @@ func (b *Builder) spool(ctx context.Context, f *os.File, r io.Reader) (string, e
 	}
 	if n > maxContextBytes {
 		return "", bothy.Errorf(bothy.CodeTooLarge, "the context has more than %d GB", int64(maxContextBytes)>>30).
-			WithHint("Leave out what the build does not need: name it in .dockerignore.")
+			WithHint("Exclude what the build does not need with .dockerignore.")
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
@@ -93,10 +93,10 @@ func badContext(err error) error {
 	if errors.As(err, &e) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return bothy.Errorf(bothy.CodeInvalid, "the context did not arrive whole: %v", err).WithHint("Send a tar, as it is or compressed with gzip.").Because(err)
+	return bothy.Errorf(bothy.CodeInvalid, "the context is incomplete: %v", err).WithHint("Send a tar, optionally compressed with gzip.").Because(err)
 }
 
-// dropContexts deletes those that no build has used for long.
+// dropContexts deletes expired contexts.
 func (b *Builder) dropContexts() error {
 	entries, err := os.ReadDir(b.contexts())
 	if err != nil {
@@ -115,7 +115,7 @@ func (b *Builder) dropContexts() error {
 	return errors.Join(errs...)
 }
 
-// contextsOf are the ids of all the contexts of a request.
+// contextsOf are the ids of all contexts of a request.
 func contextsOf(req *bothy.BuildRequest) []string {
 	ids := slices.Collect(maps.Values(req.Contexts))
 	if req.ContextID != "" {
@@ -124,7 +124,7 @@ func contextsOf(req *bothy.BuildRequest) []string {
 	return ids
 }
 
-// uses reports whether a build at work needs a context.
+// uses reports whether a running build needs a context.
 func (b *Builder) uses(file string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// marginSeconds is how much longer a sandbox lives than a command in it may run, at least.
+// marginSeconds is how much longer than a command its sandbox lives at least.
 const marginSeconds = 60
 
-// patience is how many seconds each command may run.
+// patience is the timeout of each command in seconds.
 func (j *job) patience() int {
 	if j.req.TimeoutSeconds > 0 {
 		return j.req.TimeoutSeconds
@@ -19,8 +19,7 @@ func (j *job) patience() int {
 	return max(within(bothy.DefaultBuildTimeoutSeconds, j.plan.TimeoutSeconds-marginSeconds), 1)
 }
 
-// lifetime is the time-out in seconds of a sandbox in which something takes that
-// many.
+// lifetime is the timeout of a sandbox for something that takes the given time, in seconds.
 func (j *job) lifetime(seconds int) int {
 	return max(within(seconds+graceSeconds, j.plan.TimeoutSeconds), seconds)
 }
@@ -33,7 +32,7 @@ func within(usual, allowed int) int {
 	return min(usual, allowed)
 }
 
-// sandbox asks for one of the build's, of the size that commands have.
+// sandbox is the request for a sandbox of the build.
 func (j *job) sandbox(template string, network bothy.Network, seconds int) bothy.SandboxCreate {
 	return bothy.SandboxCreate{
 		Template: template, Name: "build-" + j.id[len(j.id)-8:], Engine: j.req.Engine, CPU: j.req.CPU,
@@ -42,14 +41,14 @@ func (j *job) sandbox(template string, network bothy.Network, seconds int) bothy
 	}
 }
 
-// take waits until the build may have a sandbox, and give returns it.
+// take waits until the build may have a sandbox; give returns it.
 func (j *job) take(ctx context.Context) error {
 	return j.b.turns.take(ctx, j.project, j.plan.Sandboxes)
 }
 func (j *job) give() { j.b.turns.give(j.project) }
 
-// turns limits the sandboxes of a project's builds to what its plan allows: if it
-// allows few, parallel stages and builds wait for each other.
+// turns limits the sandboxes of a project's builds to what its plan allows: if that is few,
+// parallel stages and builds take turns.
 type turns struct {
 	mu    sync.Mutex
 	taken map[string]int

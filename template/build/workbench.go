@@ -13,20 +13,20 @@ import (
 	"github.com/bothy-dev/bothy/template/tree"
 )
 
-// A workbench is the sandbox of a stage's commands. It is reused for the next command
-// if that finds the same as in a new one: the files of the previous step, and nothing
-// else left by the last command.
+// A workbench is the sandbox of a stage's commands. It is reused for the next command if that
+// is equivalent to a new one: with the files of the previous step, and nothing else left by the
+// last command.
 type workbench struct {
 	j       *job
 	id      string // "" while there is none
 	base    *base
 	network bothy.Network
-	files   *tree.Tree // what it holds
-	until   time.Time  // when it is too old for another command
+	files   *tree.Tree // its current files
+	until   time.Time  // no command starts after this
 	beside  string     // what was in it besides files when it was new
 }
 
-// clear ends the sandbox.
+// clear terminates the sandbox.
 func (w *workbench) clear(ctx context.Context) {
 	if w.id != "" {
 		w.j.endSandbox(ctx, w.id)
@@ -41,7 +41,7 @@ func (w *workbench) serves(r *running) bool {
 		reflect.DeepEqual(w.network, r.network) && time.Now().Before(w.until)
 }
 
-// start makes a sandbox for a command, with a file of changes to its base.
+// start creates a sandbox for a command, with a file of changes to its base.
 func (w *workbench) start(ctx context.Context, r *running, changes string) error {
 	if err := w.j.take(ctx); err != nil {
 		return err
@@ -61,21 +61,21 @@ func (w *workbench) start(ctx context.Context, r *running, changes string) error
 	return nil
 }
 
-// graceSeconds is how much longer than its first command a sandbox may live, if the plan
-// allows it: another command can start in that time.
+// graceSeconds is how much longer than its first command a sandbox may live, if the plan allows
+// it: other commands can start in that time.
 const graceSeconds = 600
 
-// release ends the sandbox after a command, unless it can serve the next one.
+// release terminates the sandbox after a command, unless it can serve the next one.
 func (w *workbench) release(ctx context.Context, r *running) {
 	if r.last || w.beside == "" || w.look(ctx) != w.beside {
 		w.clear(ctx)
 	}
 }
 
-// isPlain reports whether a command needs nothing placed for it among the files.
+// isPlain reports whether a command needs nothing placed among the files.
 func (s *Step) isPlain() bool { return s.Kind == Run && len(s.Mounts) == 0 && len(s.Files) == 0 }
 
-// isLast reports whether what follows a command of a stage cannot use its sandbox.
+// isLast reports whether the following steps of a stage cannot use its sandbox.
 func isLast(following []Step) bool {
 	for i := range following {
 		switch s := &following[i]; s.Kind {
@@ -88,16 +88,15 @@ func isLast(following []Step) bool {
 	return true
 }
 
-// besideImage are files and folders that are not part of an image, or that are specific to
-// each sandbox. Of /proc, the processes count.
+// besideImage are files and folders that are not part of an image, or specific to each sandbox.
+// Of /proc, the processes count.
 var besideImage = struct{ files, folders []string }{
 	files:   []string{"etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/machine-id", certificates},
 	folders: []string{"proc", "run", "dev", "dev/shm"},
 }
 
-// look describes what is in the sandbox in addition to the image's files: its processes, what
-// is in memory, and the files specific to each sandbox. It is "" if that cannot be
-// determined.
+// look describes what is in the sandbox other than the image's files: its processes, files in
+// memory, and the files specific to each sandbox. It returns "" if that cannot be determined.
 func (w *workbench) look(ctx context.Context) string {
 	sum := sha256.New()
 	for _, name := range besideImage.files {

@@ -1,5 +1,5 @@
-// Package provenance says how templates were made, in the form that SLSA gives it: an
-// in-toto statement about the digest of a template's image.
+// Package provenance describes how templates were made, in SLSA's format: an in-toto statement
+// about the digest of a template's image.
 package provenance
 
 import (
@@ -18,13 +18,12 @@ import (
 
 const (
 	predicate = "https://slsa.dev/provenance/v1"
-	// home begins the names of build types, and is the name of the builder: any Bothy
-	// server. Statements are not signed.
+	// home begins the names of build types, and identifies the builder: any Bothy server.
+	// Statements are not signed.
 	home = "https://github.com/bothy-dev/bothy"
 )
 
-// Statement describes the making of a template whose Origin is known. The same template
-// gives the same text.
+// Statement describes how a template was made. The same template gives the same text.
 func Statement(t *bothy.Template) (json.RawMessage, error) {
 	p, err := predicateOf(t.Origin)
 	if err != nil {
@@ -43,12 +42,12 @@ func Statement(t *bothy.Template) (json.RawMessage, error) {
 		Subject: []*intoto.ResourceDescriptor{{Name: t.Ref(), Digest: digest(t.Digest)}},
 	}
 	if err := s.Validate(); err != nil {
-		return nil, fmt.Errorf("describe the making of %s: %w", t.Ref(), err)
+		return nil, fmt.Errorf("describe how %s was made: %w", t.Ref(), err)
 	}
 	if text, err = protojson.Marshal(s); err != nil {
 		return nil, err
 	}
-	// The library's spaces differ from run to run on purpose.
+	// The library deliberately randomises its whitespace, so encode again.
 	var stable any
 	if err := json.Unmarshal(text, &stable); err != nil {
 		return nil, err
@@ -84,7 +83,7 @@ func predicateOf(o *bothy.TemplateOrigin) (*slsa.Provenance, error) {
 	return p, p.Validate()
 }
 
-// fields converts values to the library's types, by way of JSON.
+// fields converts values to the library's types by way of JSON.
 func fields(values map[string]any) (*structpb.Struct, error) {
 	if len(values) == 0 {
 		return nil, nil

@@ -1,6 +1,5 @@
-// Package sbom lists what is installed in a template's image according to its package
-// managers: Debian's, Python's and Node's. It reads the image as data, and runs nothing in
-// it.
+// Package sbom lists what is installed in a template's image according to its package managers:
+// Debian's, Python's and Node's. It only reads the image.
 package sbom
 
 import (
@@ -23,13 +22,13 @@ type Package struct {
 	Kind    string // deb, pypi or npm
 	Name    string
 	Version string
-	License string // as the package says, and often nothing
+	License string // as declared by the package; often empty
 	Arch    string // of a Debian package
-	Distro  string // such as debian-12, of a Debian package
+	Distro  string // such as debian-12, for a Debian package
 	Path    string // where the image says so
 }
 
-// URL is the package's URL, by which scanners know it.
+// URL is the package URL (purl), by which scanners identify it.
 func (p Package) URL() string {
 	space, name := "", p.Name
 	var more packageurl.Qualifiers
@@ -50,12 +49,12 @@ func (p Package) URL() string {
 }
 
 const (
-	// maxFile bounds one file that is read, and maxPackages how many packages are found.
+	// maxFile limits the size of a file that is read, and maxPackages the number of packages.
 	maxFile     = 32 << 20
 	maxPackages = 100_000
 )
 
-// Packages lists what is installed, by kind and name. Unreadable entries are left out.
+// Packages lists what is installed, by kind and name. Unreadable entries are skipped.
 func Packages(t *tree.Tree) ([]Package, error) {
 	f := finder{distro: distro(t)}
 	err := tree.Walk(t.Root(), func(name string, n *tree.Node) error {
@@ -79,8 +78,7 @@ func Packages(t *tree.Tree) ([]Package, error) {
 	return f.found, err
 }
 
-// isNodePackage reports whether a folder was made by npm: NAME or @SCOPE/NAME in a
-// node_modules.
+// isNodePackage reports whether npm installed a folder: NAME or @SCOPE/NAME in a node_modules.
 func isNodePackage(dir string) bool {
 	above, _ := path.Split(strings.TrimSuffix(dir, "/"))
 	above = strings.TrimSuffix(above, "/")
@@ -106,7 +104,7 @@ func (f *finder) read(name string, n *tree.Node, with func(name, text string)) e
 	return err
 }
 
-// fields reads paragraphs of NAME: VALUE, as Debian and Python write them.
+// fields parses paragraphs of NAME: VALUE, as Debian and Python write them.
 func fields(text string, each func(textproto.MIMEHeader)) {
 	for paragraph := range strings.SplitSeq(strings.ReplaceAll(text, "\r\n", "\n"), "\n\n") {
 		h, err := textproto.NewReader(bufio.NewReader(strings.NewReader(paragraph + "\n\n"))).ReadMIMEHeader()
@@ -151,7 +149,7 @@ func (f *finder) node(name, text string) {
 	f.found = append(f.found, Package{Kind: packageurl.TypeNPM, Name: m.Name, Version: m.Version, License: oneLine(license), Path: "/" + name})
 }
 
-// oneLine leaves out whole texts of licences.
+// oneLine omits full texts of licences.
 func oneLine(license string) string {
 	if len(license) > 100 || strings.ContainsAny(license, "\r\n") {
 		return ""

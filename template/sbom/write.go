@@ -14,8 +14,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Write writes a template's packages in a format: bothy.SBOMSPDX or bothy.SBOMCycloneDX.
-// The same template gives the same text.
+// Write writes a template's packages as bothy.SBOMSPDX or bothy.SBOMCycloneDX. The same
+// template gives the same text.
 func Write(w io.Writer, t *bothy.Template, list []Package, format string) error {
 	switch format {
 	case bothy.SBOMSPDX:
@@ -70,7 +70,7 @@ func writeSPDX(w io.Writer, t *bothy.Template, list []Package) error {
 		id := common.ElementID(fmt.Sprintf("Package-%d", i+1))
 		declared := nobodySays
 		comments := ""
-		if p.License != "" { // which need not be an expression of SPDX's
+		if p.License != "" { // which may not be a valid SPDX expression
 			comments = "The package says: " + p.License
 		}
 		d.Packages = append(d.Packages, &spdx.Package{

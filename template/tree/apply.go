@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Dialect is how a layer says that something below it is gone.
+// A Dialect is how a layer marks deletions.
 type Dialect int
 
 // The dialects.
 const (
-	// Overlay is that of engines: devices 0,0 and an attribute of folders.
+	// Overlay is the engines' dialect: devices 0,0 and an attribute of folders.
 	Overlay Dialect = iota
-	// OCI is that of container images: files whose names begin with .wh.
+	// OCI is that of container images: files whose names start with .wh.
 	OCI
-	// Plain is that of archives, which only add.
+	// Plain is that of archives, which cannot delete.
 	Plain
 )
 
@@ -36,36 +36,36 @@ const (
 
 // Limits for untrusted input.
 const (
-	// MaxBytes bounds the content of all files of one image.
+	// MaxBytes limits the total size of one image's files.
 	MaxBytes = 64 << 30
-	// MaxFiles bounds their number.
+	// MaxFiles limits their number.
 	MaxFiles = 4_000_000
 )
 
-// A Budget limits what is read, and counts it.
+// A Budget limits and counts what is read.
 type Budget struct {
 	maxBytes, maxFiles int64
 	bytes, files       int64
 }
 
-// NewBudget is that of one image.
+// NewBudget is the budget of one image.
 func NewBudget() *Budget { return BudgetOf(MaxBytes, MaxFiles) }
 
-// BudgetOf returns a budget of that many bytes and files.
+// BudgetOf returns a budget of the given bytes and files.
 func BudgetOf(bytes, files int64) *Budget { return &Budget{maxBytes: bytes, maxFiles: files} }
 
 func (b *Budget) take(h *tar.Header) error {
 	if b.bytes += h.Size; b.bytes > b.maxBytes {
-		return fmt.Errorf("it holds more than %d GB", b.maxBytes>>30)
+		return fmt.Errorf("it contains more than %d GB", b.maxBytes>>30)
 	}
 	if b.files++; b.files > b.maxFiles {
-		return fmt.Errorf("it holds more than %d files", b.maxFiles)
+		return fmt.Errorf("it contains more than %d files", b.maxFiles)
 	}
 	return nil
 }
 
-// Apply applies a layer to the tree: an uncompressed tar at a path of the host, which
-// must stay there, since the tree's files refer to it.
+// Apply applies a layer to the tree: an uncompressed tar on the host, which must not be
+// deleted, since the tree's files refer to it.
 func (t *Tree) Apply(ctx context.Context, layer string, d Dialect, budget *Budget) error {
 	f, err := os.Open(layer)
 	if err != nil {
@@ -95,7 +95,7 @@ func (t *Tree) Apply(ctx context.Context, layer string, d Dialect, budget *Budge
 	return a.links()
 }
 
-// position knows how far a file has been read, and skips in it.
+// position tracks how far a file has been read, and skips in it.
 type position struct {
 	r *os.File
 	n int64
@@ -154,13 +154,13 @@ func (a *applier) entry(h *tar.Header, offset int64) error {
 	return a.put(h.Name, n)
 }
 
-// isWhiteout reports whether an entry of an engine says that something is gone: by a
-// device 0,0, or by a hard link to one.
+// isWhiteout reports whether an engine's entry marks a deletion: a device 0,0, or a hard link
+// to one.
 func (a *applier) isWhiteout(h *tar.Header) bool {
 	return h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0 || h.Typeflag == tar.TypeLink && a.gone[path.Clean(h.Linkname)]
 }
 
-// resolve finds the place of an entry. Links in its parents are followed within the tree.
+// resolve returns the place of an entry. Links in its parents are followed within the tree.
 func (a *applier) resolve(name string) (string, error) { return a.t.Resolve(name, false) }
 
 func (a *applier) put(name string, n *Node) error {
@@ -180,8 +180,8 @@ func (a *applier) put(name string, n *Node) error {
 	return a.t.Put(at, n)
 }
 
-// opaque reports whether an engine says that a folder hides the one below it. What engines
-// note of that is not part of the tree.
+// opaque reports whether an engine marked a folder as hiding the one below it. It removes the
+// engine's attributes, which are not part of the tree.
 func (n *Node) opaque() (hides bool) {
 	for name, value := range n.Xattrs {
 		if strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.") {
@@ -203,7 +203,7 @@ func (a *applier) remove(name string) error {
 	return a.t.Remove(at)
 }
 
-// hideBelow deletes what layers below have put into a folder.
+// hideBelow deletes what lower layers have put into a folder.
 func (a *applier) hideBelow(dir string) error {
 	at, err := a.t.Resolve(dir, true)
 	if err != nil {
@@ -221,7 +221,7 @@ func (a *applier) hideBelow(dir string) error {
 	return nil
 }
 
-// link adds a name for a file, if that exists.
+// link adds a hard link to a file, if that exists.
 func (a *applier) link(h *tar.Header) (bool, error) {
 	n, err := a.t.Lget(h.Linkname)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -240,7 +240,7 @@ func (a *applier) links() error {
 	for _, h := range a.later {
 		ok, err := a.link(h)
 		if err == nil && !ok {
-			err = fmt.Errorf("a hard link to %s, which is not there", h.Linkname)
+			err = fmt.Errorf("a hard link to %s, which does not exist", h.Linkname)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", h.Name, err)
@@ -249,7 +249,7 @@ func (a *applier) links() error {
 	return nil
 }
 
-// fileTypes are those of entries.
+// fileTypes maps types of entries to file types.
 var fileTypes = map[byte]uint32{
 	tar.TypeReg: unix.S_IFREG, tar.TypeDir: unix.S_IFDIR, tar.TypeSymlink: unix.S_IFLNK,
 	tar.TypeChar: unix.S_IFCHR, tar.TypeBlock: unix.S_IFBLK, tar.TypeFifo: unix.S_IFIFO,
@@ -259,7 +259,7 @@ var fileTypes = map[byte]uint32{
 func (a *applier) node(h *tar.Header, offset int64) (*Node, error) {
 	kind, ok := fileTypes[h.Typeflag]
 	if !ok {
-		return nil, fmt.Errorf("entries of the type %q are unknown", h.Typeflag)
+		return nil, fmt.Errorf("entries of type %q are not supported", h.Typeflag)
 	}
 	n := &Node{
 		Mode: kind | uint32(h.Mode)&0o7777, UID: uint32(h.Uid), GID: uint32(h.Gid), Time: h.ModTime.Truncate(time.Second), Xattrs: xattrs(h),

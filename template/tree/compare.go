@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// A Change is a path at which two trees differ. Old is nil for what was added, New for
-// what was removed.
+// A Change is a path at which two trees differ. Old is nil for an addition, New for a removal.
 type Change struct {
 	Path     string
 	Old, New *Node

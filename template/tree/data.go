@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Data says where the bytes of a regular file are: a part of a file on the host, which
-// must not change while the tree is used, or the text itself.
+// Data locates the bytes of a regular file: a part of a file on the host, which must not change
+// while the tree is used, or the text itself.
 type Data struct {
 	Path   string
 	Offset int64
 	Size   int64
-	Text   string // where Path is ""
+	Text   string // if Path is ""
 }
 
 // Text returns data that is in memory.
@@ -43,7 +43,7 @@ func (d Data) Read(limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, limit))
 }
 
-// sources are the files of the host that many data are in, open as long as those are read.
+// sources are the open host files that data are read from.
 type sources map[string]*os.File
 
 func (s sources) open(d Data) (io.Reader, error) {
@@ -77,7 +77,7 @@ func (s sources) Close() error {
 	return errors.Join(errs...)
 }
 
-// same reports whether two data have the same bytes.
+// same reports whether two data have equal bytes.
 func (s sources) same(d, o Data) (bool, error) {
 	if d.Size != o.Size {
 		return false, nil

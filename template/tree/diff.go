@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settle makes the files of t that are as they were in old the same nodes, so that a
-// layer leaves them out. Times are compared in whole seconds.
+// Settle replaces the files of t that are unchanged from old by old's nodes, so that a layer
+// omits them. Times are compared in whole seconds.
 func (t *Tree) Settle(old *Tree) error {
 	known, from := map[*Node]*Node{}, sources{}
 	defer from.Close()
 	if err := settle(t.root, old.root, known, from); err != nil {
 		return err
 	}
-	for n, o := range known { // under names that they have got
+	for n, o := range known { // under additional names
 		n.successor = o
 	}
 	succeed(t.root)
@@ -58,19 +58,19 @@ func succeed(dir *Node) {
 	}
 }
 
-// like reports whether all but the content is the same.
+// like reports whether everything but the content is equal.
 func (n *Node) like(o *Node) bool { return n.Time.Equal(o.Time) && n.alike(o) }
 
-// alike reports whether all but the content and the time is the same.
+// alike reports whether everything but the content and the time is equal.
 func (n *Node) alike(o *Node) bool {
 	return n.owned(o) && n.Target == o.Target && n.Major == o.Major && n.Minor == o.Minor && maps.Equal(n.Xattrs, o.Xattrs)
 }
 
-// owned reports whether the kind, the permissions and the owner are the same.
+// owned reports whether the type, the permissions and the owner are equal.
 func (n *Node) owned(o *Node) bool { return n.Mode == o.Mode && n.UID == o.UID && n.GID == o.GID }
 
-// WriteLayer writes what t has other than base, as a tar in the dialect Overlay: folders
-// are in it with all that lead to them.
+// WriteLayer writes the differences from base as a tar in the dialect Overlay, including all
+// parent folders.
 func (t *Tree) WriteLayer(base *Tree, w io.Writer) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	d := &differ{w: tar.NewWriter(out), changed: map[*Node]bool{}, linked: map[*Node]string{}, from: sources{}, buf: make([]byte, 256<<10)}
@@ -84,8 +84,8 @@ func (t *Tree) WriteLayer(base *Tree, w io.Writer) error {
 
 type differ struct {
 	w *tar.Writer
-	// changed are files that the base has not got, at least not under all their names:
-	// all of those are written, or they would no longer be one file.
+	// changed are files that the base does not have, or not under all their names: then all
+	// names are written, or they would no longer be hard links.
 	changed map[*Node]bool
 	linked  map[*Node]string // under which name a file is in the tar
 	from    sources
@@ -149,8 +149,7 @@ func (d *differ) dir(name string, n, old *Node) error {
 	return nil
 }
 
-// flush writes the parent folders of the next entry, unless they were written
-// already.
+// flush writes the parent folders of the next entry, unless they are written already.
 func (d *differ) flush() error {
 	for i, p := range d.above {
 		if p.written {
@@ -200,13 +199,12 @@ func (d *differ) entry(name string, n, was *Node) error {
 	if err != nil {
 		return err
 	}
-	// Wrapped in structs, or each would use its own copy method that allocates a
-	// buffer.
+	// Wrap both in structs to hide their own copy methods, which allocate buffers.
 	_, err = io.CopyBuffer(struct{ io.Writer }{d.w}, struct{ io.Reader }{r}, d.buf)
 	return err
 }
 
-// header describes a node. Names begin with ./ as engines expect it.
+// header is the tar header of a node. Engines expect names to start with ./.
 func header(name string, n *Node) *tar.Header {
 	h := &tar.Header{
 		Name: name, Mode: int64(n.Mode & 0o7777), Uid: int(n.UID), Gid: int(n.GID), ModTime: n.Time, Format: tar.FormatPAX,

@@ -1,7 +1,7 @@
 package tree
 
-// EROFS, as https://docs.kernel.org/filesystems/erofs.html describes it, as far as the
-// images go that mkfs.erofs makes without compression, and that this package does.
+// EROFS, as described at https://docs.kernel.org/filesystems/erofs.html, limited to what
+// mkfs.erofs writes without compression, and what this package writes.
 const (
 	blockSize   = 4096
 	blockBits   = 12
@@ -16,7 +16,7 @@ const (
 	noBlock     = 0xffffffff
 )
 
-// superblock is the form on disk.
+// superblock is the on-disk format.
 type superblock struct {
 	Magic, Checksum, FeatureCompat uint32
 	BlockBits, ExtraSlots          uint8
@@ -29,7 +29,7 @@ type superblock struct {
 	Rest                           [44]byte
 }
 
-// compactInode and extendedInode are the forms on disk.
+// compactInode and extendedInode are the on-disk formats.
 type compactInode struct {
 	Format, XattrCount, Mode, Links uint16
 	Size, Reserved, Block, Inode    uint32
@@ -52,7 +52,7 @@ const (
 	aclDefault = 3
 )
 
-// xattrNames are the beginnings of names that are numbers on disk.
+// xattrNames are the name prefixes that are stored as numbers.
 var xattrNames = map[uint8]string{
 	1: "user.", aclAccess: "system.posix_acl_access", aclDefault: "system.posix_acl_default", 4: "trusted.", 6: "security.",
 }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read returns the tree of an EROFS image, whose files refer to the image. Images come
-// from this server's templates: one that is damaged is an error.
+// Read returns the tree of an EROFS image, whose files refer to the image. Images are this
+// server's own templates, so any damage is an error.
 func Read(image string) (*Tree, error) {
 	f, err := os.Open(image)
 	if err != nil {
@@ -25,7 +25,7 @@ func Read(image string) (*Tree, error) {
 		return nil, err
 	}
 	if info.Size() < superOffset+128 {
-		return nil, fmt.Errorf("%s is no EROFS image", image)
+		return nil, fmt.Errorf("%s is not an EROFS image", image)
 	}
 	mem, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
@@ -37,14 +37,14 @@ func Read(image string) (*Tree, error) {
 		return nil, err
 	}
 	if r.super.Magic != superMagic || r.super.BlockBits != blockBits {
-		return nil, fmt.Errorf("%s is no EROFS image with blocks of %d bytes", image, blockSize)
+		return nil, fmt.Errorf("%s is not an EROFS image with blocks of %d bytes", image, blockSize)
 	}
 	root, err := r.node(uint64(r.super.RootNID), 0)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", image, err)
 	}
 	if !root.IsDir() {
-		return nil, fmt.Errorf("read %s: / is no folder", image)
+		return nil, fmt.Errorf("read %s: / is not a folder", image)
 	}
 	return &Tree{root}, nil
 }
@@ -58,7 +58,7 @@ type reader struct {
 
 var errDamaged = errors.New("the image is damaged")
 
-// maxDepth bounds folders in folders, of an image that is damaged.
+// maxDepth limits nested folders in a damaged image.
 const maxDepth = 2048
 
 func (r *reader) bytes(at, n int64) ([]byte, error) {
@@ -68,7 +68,7 @@ func (r *reader) bytes(at, n int64) ([]byte, error) {
 	return r.mem[at : at+n], nil
 }
 
-// inode reads either form as an extended one, and returns where what follows it begins.
+// inode reads either format as an extended inode, and returns the offset of what follows.
 func (r *reader) inode(nid uint64) (ino extendedInode, end int64, err error) {
 	at := int64(r.super.MetaBlock)<<blockBits + int64(nid)*slotSize
 	head, err := r.bytes(at, 2)
@@ -158,7 +158,7 @@ func (r *reader) content(ino extendedInode, end int64) ([]byte, error) {
 		b, err := r.bytes(end, size-whole)
 		return append(out, b...), err
 	}
-	return nil, fmt.Errorf("files of the layout %d are unknown", layout(ino))
+	return nil, fmt.Errorf("inode layout %d is not supported", layout(ino))
 }
 
 func (r *reader) dir(n *Node, ino extendedInode, end int64, depth int) error {
@@ -210,8 +210,8 @@ func (r *reader) dirents(n *Node, block []byte, depth int) error {
 	return nil
 }
 
-// xattrs reads the attributes of an inode and returns where they end. Our images do
-// not use shared ones.
+// xattrs reads the attributes of an inode and returns where they end. Our images have no shared
+// ones.
 func (r *reader) xattrs(n *Node, ino extendedInode, at int64) (int64, error) {
 	if ino.XattrCount == 0 {
 		return at, nil
@@ -222,7 +222,7 @@ func (r *reader) xattrs(n *Node, ino extendedInode, at int64) (int64, error) {
 		return 0, err
 	}
 	if b[4] != 0 {
-		return 0, errors.New("shared extended attributes are unknown")
+		return 0, errors.New("shared extended attributes are not supported")
 	}
 	n.Xattrs = map[string]string{}
 	for b = b[12:]; len(b) >= 4; {

@@ -5,11 +5,11 @@ import "time"
 // NoLater clamps all times to a maximum.
 func (t *Tree) NoLater(at time.Time) {
 	at = at.Truncate(time.Second)
-	older := map[*Node]*Node{} // files may have several names
+	older := map[*Node]*Node{} // preserves hard links
 	var visit func(n *Node)
 	visit = func(n *Node) {
 		if n.Time.After(at) {
-			n.Time = at // folders are no other tree's
+			n.Time = at // folders are not shared with other trees
 		}
 		for name, child := range n.children {
 			if child.IsDir() {

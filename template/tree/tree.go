@@ -1,10 +1,10 @@
-// Package tree holds root file systems in memory: every file's name, mode, owner, times
-// and extended attributes, and where its bytes are on disk. It reads trees from EROFS
-// images and from the layers of container images, changes them, writes changes as a
-// layer, and writes whole trees as EROFS images.
+// Package tree represents root file systems in memory: every file's name, mode, owner, times
+// and extended attributes, and where its bytes are on disk. It reads trees from EROFS images
+// and from the layers of container images, changes them, writes changes as a layer, and writes
+// whole trees as EROFS images.
 //
-// Nothing in a tree exists as a file on the host, so that untrusted links, devices and
-// owners are mere data here: no path in a tree leads to a path on the host.
+// Nothing in a tree exists as a file on the host, so untrusted links, devices and owners are
+// only data: no path in a tree leads to a path on the host.
 package tree
 
 import (
@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks bounds the symbolic links on the way to one file, as Linux does.
+// maxLinks limits the symbolic links on the way to one file, as Linux does.
 const maxLinks = 40
 
-// A Node is a file. One with several names (hard links) is one Node. Nodes are shared
+// A Node is a file. One with several names (hard links) is a single Node. Nodes are shared
 // between a tree and its clones, so only Tree's methods change them, by replacing them.
 type Node struct {
 	Mode     uint32 // type and permissions, as in stat(2)
@@ -55,14 +55,15 @@ func (n *Node) Names() []string { return slices.Sorted(maps.Keys(n.children)) }
 // Child returns a folder's entry with a name, or nil.
 func (n *Node) Child(name string) *Node { return n.children[name] }
 
-// copy returns a node that can be changed, which has the same children.
+// copy returns a node with the same children that can be changed.
 func (n *Node) copy() *Node {
 	c := *n
 	c.children = maps.Clone(n.children)
 	return &c
 }
 
-// A Tree is a root file system. A tree and its clones may be used by one goroutine each.
+// A Tree is a root file system. A tree and its clones may be used by different goroutines, each
+// by one at a time.
 type Tree struct{ root *Node }
 
 // New returns an empty tree.
@@ -72,7 +73,7 @@ func newDir(at time.Time) *Node {
 	return &Node{Mode: unix.S_IFDIR | 0o755, Time: at.Truncate(time.Second), children: map[string]*Node{}}
 }
 
-// Clone returns a copy that can be changed. Its files are those of t, its folders are not.
+// Clone returns a copy that can be changed. It shares files, but not folders, with t.
 func (t *Tree) Clone() *Tree { return &Tree{cloneDir(t.root)} }
 
 func cloneDir(n *Node) *Node {
@@ -119,7 +120,7 @@ func (t *Tree) Resolve(name string, follow bool) (string, error) {
 	return done, nil
 }
 
-// Split cuts a path into its parts. Leading slashes and dots mean nothing here.
+// Split splits a path into its parts. Leading slashes and dots are ignored.
 func Split(name string) []string {
 	var parts []string
 	for p := range strings.SplitSeq(name, "/") {
@@ -130,7 +131,7 @@ func Split(name string) []string {
 	return parts
 }
 
-// at returns what a resolved path names, or nil.
+// at returns the node at a resolved path, or nil.
 func (t *Tree) at(name string) *Node {
 	n := t.root
 	for _, p := range Split(name) {
@@ -141,11 +142,11 @@ func (t *Tree) at(name string) *Node {
 	return n
 }
 
-// Get returns what a path leads to; the last part is followed if it is a link. The
-// error is fs.ErrNotExist if there is nothing.
+// Get returns the node at a path, following a link in the last part. A missing one is
+// fs.ErrNotExist.
 func (t *Tree) Get(name string) (*Node, error) { return t.get(name, true) }
 
-// Lget is Get that does not follow the last part.
+// Lget is Get without following the last part.
 func (t *Tree) Lget(name string) (*Node, error) { return t.get(name, false) }
 
 func (t *Tree) get(name string, follow bool) (*Node, error) {
@@ -187,7 +188,7 @@ func (t *Tree) PutFolder(name string, n *Node) error {
 	return t.Put(name, n)
 }
 
-// Bare returns a copy that can be changed; of a folder, without its content.
+// Bare returns a copy that can be changed, without the content of a folder.
 func (n *Node) Bare() *Node {
 	c := *n
 	if n.IsDir() {
@@ -196,7 +197,7 @@ func (n *Node) Bare() *Node {
 	return &c
 }
 
-// Sub returns the tree that a folder is the root of.
+// Sub returns a tree with a folder as its root.
 func Sub(n *Node) *Tree { return &Tree{cloneDir(n)} }
 
 func (t *Tree) mkdirs(parts []string, at time.Time) (*Node, error) {
@@ -215,8 +216,7 @@ func (t *Tree) mkdirs(parts []string, at time.Time) (*Node, error) {
 	return dir, nil
 }
 
-// Mkdir creates a folder at a path, with its parents, and returns it. An existing one is
-// left as it is.
+// Mkdir creates a folder and its parents, and returns it. An existing one is unchanged.
 func (t *Tree) Mkdir(name string, at time.Time) (*Node, error) {
 	to, err := t.Resolve(name, true)
 	if err != nil {
@@ -225,14 +225,13 @@ func (t *Tree) Mkdir(name string, at time.Time) (*Node, error) {
 	return t.mkdirs(Split(to), at)
 }
 
-// Change lets f change a copy of what a path leads to, and replaces it under all its
-// names.
+// Change calls f with a copy of the node at a path, and replaces it under all its names.
 func (t *Tree) Change(name string, follow bool, f func(*Node)) error {
 	old, err := t.get(name, follow)
 	if err != nil {
 		return err
 	}
-	if old.IsDir() { // a tree's folders are its own
+	if old.IsDir() { // folders are not shared between trees
 		f(old)
 		return nil
 	}
@@ -252,8 +251,7 @@ func replace(dir, old, n *Node) {
 	}
 }
 
-// Remove deletes what a path names, with everything below it; a link itself, not its
-// target.
+// Remove deletes a path with everything below it, without following a link.
 func (t *Tree) Remove(name string) error {
 	at, err := t.Resolve(name, false)
 	if err != nil {
@@ -269,8 +267,8 @@ func (t *Tree) Remove(name string) error {
 	return nil
 }
 
-// Walk calls f for a node and all that is below it, folders before their content, in the
-// order of names. The path is relative to the node, and "" for itself.
+// Walk calls f for a node and everything below it, folders before their content, in the order
+// of names. The path is relative to the node, and "" for the node itself.
 func Walk(n *Node, f func(name string, n *Node) error) error { return walk("", n, f) }
 
 func walk(name string, n *Node, f func(string, *Node) error) error {

@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WriteOptions say how an image is written.
+// WriteOptions configure how an image is written.
 type WriteOptions struct {
 	// Time is the image's creation time, in seconds since 1970.
 	Time int64
-	// Xattrs keeps extended attributes. The kernel of sandboxes must be able to read them.
+	// Xattrs keeps extended attributes. The sandboxes' kernel must support them.
 	Xattrs bool
-	// Drop says which of them are left out. Optional.
+	// Drop selects attributes to omit. Optional.
 	Drop func(name, value string) bool
 }
 
-// Write writes the tree as an EROFS image. It is not compressed and has no inline
-// content, so that sandboxes can map all of it. The same tree makes the same image:
-// first the inodes, folder by folder, then the content.
+// Write writes the tree as an EROFS image. It is not compressed and has no inline content, so
+// that sandboxes can map all of it. The same tree makes the same image: first the inodes,
+// folder by folder, then the content.
 func (t *Tree) Write(image string, o WriteOptions) (err error) {
 	w := &writer{o: o, ids: map[*Node]*inode{}}
 	w.number(t.root, t.root)
@@ -45,13 +45,13 @@ func (t *Tree) Write(image string, o WriteOptions) (err error) {
 	return w.write(f)
 }
 
-// inode is a node with its place in the image.
+// inode is a node with its position in the image.
 type inode struct {
 	n      *Node
 	parent *Node
 	number uint32
 	links  uint32
-	offset int64 // from the beginning of the inodes
+	offset int64 // from the start of the inodes
 	xattrs []byte
 	dir    []byte // a folder's content
 	size   int64
@@ -67,7 +67,7 @@ type writer struct {
 
 const firstBlock = 1 // the superblock is in block 0
 
-// number gives inodes their order: the root first, whose number has only 16 bits.
+// number orders the inodes: the root first, whose number has only 16 bits.
 func (w *writer) number(n, parent *Node) {
 	if i := w.ids[n]; i != nil {
 		i.links++
@@ -91,7 +91,7 @@ func (w *writer) number(n, parent *Node) {
 
 func (i *inode) nid() uint64 { return uint64(i.offset / slotSize) }
 
-// place decides where everything goes.
+// place assigns the position of everything.
 func (w *writer) place() error {
 	for _, i := range w.all {
 		if w.o.Xattrs {
@@ -125,7 +125,7 @@ func (w *writer) place() error {
 	return nil
 }
 
-// folder makes a folder's content: blocks with entries in front and their names behind.
+// folder encodes a folder's content: blocks of entries followed by their names.
 func (w *writer) folder(i *inode) []byte {
 	type entry struct {
 		name string
@@ -201,7 +201,7 @@ func (w *writer) write(f *os.File) error {
 		w.writeInode(b, i)
 	}
 	pad(b, w.meta)
-	// What follows is copied by the kernel where it can.
+	// The rest is copied by the kernel where possible.
 	if err := b.Flush(); err != nil {
 		return err
 	}
@@ -215,10 +215,10 @@ func (w *writer) write(f *os.File) error {
 	return b.Flush()
 }
 
-// pad fills the rest of a block of which n bytes are written.
+// pad fills the rest of a partly written block.
 func pad(w *bufio.Writer, written int64) {
 	if rest := written % blockSize; rest > 0 {
-		w.Write(make([]byte, blockSize-rest)) // an error comes with the flush
+		w.Write(make([]byte, blockSize-rest)) // Flush returns any error
 	}
 }
 
@@ -236,7 +236,7 @@ func (w *writer) writeInode(b *bufio.Writer, i *inode) {
 		d.Block = uint32(unix.Mkdev(n.Major, n.Minor))
 	}
 	buf := make([]byte, inodeSize, inodeSize+len(i.xattrs)+slotSize)
-	_, _ = binary.Encode(buf, binary.LittleEndian, &d) // it has a fixed size
+	_, _ = binary.Encode(buf, binary.LittleEndian, &d) // cannot fail: it has a fixed size
 	buf = append(buf, i.xattrs...)
 	if rest := len(buf) % slotSize; rest > 0 {
 		buf = append(buf, make([]byte, slotSize-rest)...)
@@ -262,7 +262,7 @@ func (i *inode) writeContent(f *os.File, b *bufio.Writer, from sources) error {
 	return nil
 }
 
-// large is from where on it pays to have the kernel copy.
+// large is the size from which a copy by the kernel pays off.
 const large = 256 << 10
 
 func copyData(f *os.File, b *bufio.Writer, d Data, from sources) error {
@@ -295,7 +295,7 @@ func exactly(n int64, err error) func(want int64) error {
 	}
 }
 
-// packXattrs makes the form on disk.
+// packXattrs encodes extended attributes.
 func packXattrs(m map[string]string, drop func(name, value string) bool) ([]byte, error) {
 	if len(m) == 0 {
 		return nil, nil
@@ -308,14 +308,14 @@ func packXattrs(m map[string]string, drop func(name, value string) bool) ([]byte
 	out := make([]byte, 12)
 	for _, name := range names {
 		kind, rest, ok := xattrKind(name)
-		if kind == aclAccess || kind == aclDefault { // engines and container images write them in different forms
+		if kind == aclAccess || kind == aclDefault { // engines and container images use different formats
 			continue
 		}
 		if drop != nil && drop(name, m[name]) {
 			continue
 		}
 		if !ok || len(rest) > 255 || len(m[name]) > math.MaxUint16 {
-			continue // no kernel would have it
+			continue // no kernel would accept it
 		}
 		var e bytes.Buffer
 		e.Write([]byte{byte(len(rest)), kind})
@@ -330,7 +330,7 @@ func packXattrs(m map[string]string, drop func(name, value string) bool) ([]byte
 		return nil, nil
 	}
 	if len(out) > blockSize {
-		return nil, fmt.Errorf("a file has extended attributes of %d bytes, more than fit", len(out))
+		return nil, fmt.Errorf("a file has %d bytes of extended attributes, more than the format allows", len(out))
 	}
 	return out, nil
 }

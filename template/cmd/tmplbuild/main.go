@@ -1,5 +1,5 @@
-// Command tmplbuild builds one template into a folder, without a server. It is
-// for work on the templates themselves; everybody else uses bothy template build.
+// Command tmplbuild builds a template into a folder, without a server. It is for working on the
+// templates themselves; otherwise use bothy template build.
 package main
 
 import (

@@ -47,10 +47,10 @@ func (w Mover) ImportSnapshot(_ context.Context, name, passphrase string, from i
 		return n, nil
 	}
 	if !ok {
-		return nil, bothy.Errorf(bothy.CodeSnapshotDamaged, "this is not a whole archive of a snapshot").WithHint("Export it again.")
+		return nil, bothy.Errorf(bothy.CodeSnapshotDamaged, "this is not a complete archive of a snapshot").WithHint("Export it again.")
 	}
 	if used != passphrase {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "the archive does not open with this passphrase").WithHint("Give the right one.")
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the passphrase is not the one of this archive").WithHint("Give the right one.")
 	}
 	if name == "" {
 		name = old
