@@ -211,7 +211,7 @@ func TestMemoryIsLeftAside(t *testing.T) {
 		t.Fatal("it was resumed with its memory")
 	}
 	back, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{FilesOnly: true})
-	if err != nil || back.State != bothy.StateRunning || back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "as asked") {
+	if err != nil || back.State != bothy.StateRunning || back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "as requested") {
 		t.Fatalf("%+v, %v", back, err)
 	}
 	w.host.FailRestore = nil

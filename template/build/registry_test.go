@@ -168,8 +168,8 @@ func TestImagesThatNobodyShouldTrust(t *testing.T) {
 		{"deep", "", nil},
 		{"climbing", "", nil},
 		{"linked", "", nil},
-		{"whole", "layer 1 of the image could not be fetched", func(b []byte) []byte { return b[:len(b)/2] }},
-		{"whole", "layer 1 of the image could not be fetched", func(b []byte) []byte {
+		{"whole", "cannot fetch layer 1 of the image", func(b []byte) []byte { return b[:len(b)/2] }},
+		{"whole", "cannot fetch layer 1 of the image", func(b []byte) []byte {
 			b = bytes.Clone(b)
 			b[len(b)-1] ^= 1
 			return b

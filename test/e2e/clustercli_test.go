@@ -52,7 +52,7 @@ func TestHostsCommandsSayWhatToDo(t *testing.T) {
 		{hosts[0], "host drain", []string{"name one host, or give --self"}},
 		{hosts[0], "host drain one --self", []string{"name one host, or give --self"}},
 		{hosts[0], "move " + b.id + " nowhere", []string{`there is no host "nowhere"`, "`bothy host ls` lists them"}},
-		{hosts[0], "move " + b.id + " one", []string{"is on the host one already", "Name another host"}},
+		{hosts[0], "move " + b.id + " one", []string{"is already on the host one", "Name another host"}},
 		{hosts[0], "host join nonsense", []string{"this is not a valid join token", "bothy host add"}},
 		{hosts[0], "host join " + unknown.Token[:len(unknown.Token)-8], []string{"this is not a valid join token", "whole"}},
 		{hosts[0], "host join " + invited.Token, []string{"the token is unknown, already used, or expired", "Make another token there with `bothy host add`"}},

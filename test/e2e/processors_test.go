@@ -133,7 +133,7 @@ func TestHostsWakeWhatTheirProcessorsCan(t *testing.T) {
 		switch p := h.Processor; {
 		case p == nil || p.CPULevel != bothy.CPUHost || p.Vendor == "" || len(p.Features) == 0:
 			t.Errorf("the host %s says of its processor %+v", h.Name, p)
-		case h.Name == "three" && (p.Level != bothy.CPULevel2 || !strings.Contains(h.ProcessorProblem, "cannot be woken here") || !strings.Contains(h.ProcessorProblem, "engine.cpu_level")):
+		case h.Name == "three" && (p.Level != bothy.CPULevel2 || !strings.Contains(h.ProcessorProblem, "cannot be restored here") || !strings.Contains(h.ProcessorProblem, "engine.cpu_level")):
 			t.Errorf("the host three has %s, and the problem %q", p, h.ProcessorProblem)
 		case h.Name != "three" && h.ProcessorProblem != "":
 			t.Errorf("the host %s has the problem %q", h.Name, h.ProcessorProblem)
