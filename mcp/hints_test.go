@@ -8,7 +8,7 @@ func TestHintsNameTools(t *testing.T) {
 		"List your sandboxes with `bothy ls` or GET /v1/sandboxes.":                       "List your sandboxes with list_sandboxes.",
 		"`bothy ls --all` lists them.":                                                    "list_sandboxes lists them.",
 		"Terminate or pause one: bothy ls. Paused sandboxes do not count.":                "Terminate or pause one: list_sandboxes. Paused sandboxes do not count.",
-		"It stays paused until it is resumed: bothy resume sbx1.":                             `It stays paused until it is resumed: resume_sandbox with sandbox_id "sbx1".`,
+		"It stays paused until it is resumed: bothy resume sbx1.":                         `It stays paused until it is resumed: resume_sandbox with sandbox_id "sbx1".`,
 		"End it with DELETE /v1/sandboxes/sbx1.":                                          `End it with terminate_sandbox with sandbox_id "sbx1".`,
 		"GET /openapi.json, or open /docs, to see what this call takes.":                  "The tool's schema says what it takes.",
 		"Ask as another user, such as root.":                                              `Do it as root: run_shell with user "root".`,

@@ -249,7 +249,7 @@ func TestHostsCountAPlanTogether(t *testing.T) {
 					if id != "" {
 						made = append(made, id)
 					}
-				case bothy.ErrorCode(err) == bothy.CodeQuota && strings.Contains(err.Error(), "with the plan pro"):
+				case bothy.ErrorCode(err) == bothy.CodeQuota && strings.Contains(err.Error(), "the plan pro"):
 					refused++
 				default:
 					t.Error(err)
