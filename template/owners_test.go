@@ -139,7 +139,7 @@ func TestTagging(t *testing.T) {
 		{"app:v1", []string{"a@" + one.Digest}, bothy.CodeInvalid, "is not a valid tag"},
 		{"app:v1", []string{""}, bothy.CodeInvalid, `""`},
 		{one.Digest, []string{"x"}, bothy.CodeInvalid, "is an image"},
-		{"tools", []string{"x"}, bothy.CodeForbidden, "for all"},
+		{"tools", []string{"x"}, bothy.CodeForbidden, "is public"},
 	} {
 		_, err := l.TagTemplate(red, bad.ref, bad.tags)
 		fails(t, err, bad.code, bad.says)

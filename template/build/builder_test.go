@@ -106,7 +106,7 @@ func TestFailuresNameTheLine(t *testing.T) {
 		"FROM base\n\nRUN fail":                                      "line 3: the command ended with exit code 3: fail",
 		"FROM base\nRUN slow":                                        "line 2: the command did not end within",
 		"FROM base\nCOPY missing /x":                                 `line 2: "/missing": not found`,
-		"FROM base\nCOPY f dir /x":                                   "line 2: several sources",
+		"FROM base\nCOPY f dir /x":                                   "line 2: with several sources",
 		"FROM base\nCOPY --chown=nobody f /x":                        "line 2: there is no user nobody",
 		"FROM base\nCOPY --chmod=rw f /x":                            "line 2: --chmod=rw",
 		"FROM base\nCOPY dir /old":                                   "line 2: /old is there and is not a folder",

@@ -166,15 +166,15 @@ func TestProgramsThatDoNotComeUp(t *testing.T) {
 func TestStartsThatCannotBe(t *testing.T) {
 	w := newWorld(t)
 	for want, start := range map[string]bothy.TemplateStart{
-		"no command":      {Ready: &bothy.TemplateReady{Port: 1}},
-		"timeout_seconds": {Command: "a", TimeoutSeconds: 4000},
-		"says 0 times":    {Command: "a", Ready: &bothy.TemplateReady{}},
-		"says 2 times":    {Command: "a", Ready: &bothy.TemplateReady{Port: 1, File: "/x"}},
-		"ready.file":      {Command: "a", Ready: &bothy.TemplateReady{File: "x"}},
-		"ready.port":      {Command: "a", Ready: &bothy.TemplateReady{Port: bothy.GuestPort}},
-		"example.org":     {Command: "a", Ready: &bothy.TemplateReady{URL: "http://example.org/"}},
-		"https://":        {Command: "a", Ready: &bothy.TemplateReady{URL: "https://localhost/"}},
-		"has the port":    {Command: "a", Ready: &bothy.TemplateReady{URL: "http://localhost:99999/"}},
+		"no command":       {Ready: &bothy.TemplateReady{Port: 1}},
+		"timeout_seconds":  {Command: "a", TimeoutSeconds: 4000},
+		"has 0 conditions": {Command: "a", Ready: &bothy.TemplateReady{}},
+		"has 2 conditions": {Command: "a", Ready: &bothy.TemplateReady{Port: 1, File: "/x"}},
+		"ready.file":       {Command: "a", Ready: &bothy.TemplateReady{File: "x"}},
+		"ready.port":       {Command: "a", Ready: &bothy.TemplateReady{Port: bothy.GuestPort}},
+		"example.org":      {Command: "a", Ready: &bothy.TemplateReady{URL: "http://example.org/"}},
+		"https://":         {Command: "a", Ready: &bothy.TemplateReady{URL: "https://localhost/"}},
+		"has the port":     {Command: "a", Ready: &bothy.TemplateReady{URL: "http://localhost:99999/"}},
 	} {
 		_, err := w.StartBuild(w.me(), bothy.BuildRequest{Name: "made", Dockerfile: "FROM base", Start: &start})
 		if bothy.ErrorCode(err) != bothy.CodeInvalid || !strings.Contains(err.Error(), want) {
