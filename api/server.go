@@ -119,7 +119,7 @@ func New(services Services, config Config) *Server {
 		AuditReads: config.AuditReads, Observe: config.Observe, Route: s.route,
 	})
 	s.http = &http.Server{
-		Handler:           s,
+		Handler:           s.chain,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       5 * time.Minute,
 		MaxHeaderBytes:    64 << 10,

@@ -20,13 +20,8 @@ const (
 )
 
 // Create creates a sandbox; see bothy.SandboxService.
-func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
-	sb, err := s.create(ctx, req)
-	bothy.LeaveToOthers(ctx, err)
-	return sb, err
-}
-
-func (s *Service) create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
+func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (_ *bothy.Sandbox, err error) {
+	defer func() { bothy.LeaveToOthers(ctx, err) }()
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return nil, err
@@ -51,9 +46,6 @@ func (s *Service) create(ctx context.Context, req bothy.SandboxCreate) (*bothy.S
 		return nil, err
 	}
 	sb.ProjectID = caller.ProjectID
-	if err := s.o.Meter.Allow(sb); err != nil {
-		return nil, err
-	}
 	if err := s.allow(ctx, sb); err != nil {
 		return nil, err
 	}
@@ -152,8 +144,11 @@ func (s *Service) created(ctx context.Context, sb *store.Sandbox, l *instance.In
 	return sb.Public(), nil
 }
 
-// allow returns an error if a new sandbox exceeds its project's plan.
+// allow returns an error if a new sandbox exceeds its project's budget or plan.
 func (s *Service) allow(ctx context.Context, sb *store.Sandbox) error {
+	if err := s.o.Meter.Allow(sb); err != nil {
+		return err
+	}
 	if err := s.admission.Check(ctx, &sb.Sandbox); err != nil {
 		return err
 	}
@@ -258,9 +253,10 @@ func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *bothy
 
 // startNew restores a machine from a golden snapshot, or boots one.
 func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *bothy.Template) (*instance.Instance, error) {
+	s.warm.Asked(sb, t, "", false)
 	s.sees(sb, nil)
 	if g := s.warm.Golden(ctx, sb, t); g != nil {
-		l, err := s.start(ctx, sb, t, g.Key, func(ctx context.Context) (bothy.Machine, error) {
+		l, err := s.startMachine(ctx, sb, t, g.Key, func(ctx context.Context) (bothy.Machine, error) {
 			return s.warm.RestoreGolden(ctx, sb, t, g)
 		})
 		if err == nil || ctx.Err() != nil {
@@ -268,7 +264,7 @@ func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *bothy.Temp
 		}
 		s.warm.GoldenFailed(ctx, sb, g, err)
 	}
-	return s.start(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
+	return s.startMachine(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
 		return s.engines.Get(sb.Engine).Start(ctx, s.machines.MachineSpec(sb, t))
 	})
 }
@@ -294,12 +290,6 @@ func (s *Service) assign(ctx context.Context, sb *store.Sandbox, t *bothy.Templa
 	}
 	undo.Release()
 	return l, nil
-}
-
-// start is startMachine for a template, which may be kept ready from now on.
-func (s *Service) start(ctx context.Context, sb *store.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
-	s.warm.Asked(sb, t, "", false)
-	return s.startMachine(ctx, sb, t, key, start)
 }
 
 // startMachine starts a machine, attaches to it, gives it its identity, and stores the sandbox
@@ -365,9 +355,6 @@ func (s *Service) activate(ctx context.Context, l *instance.Instance, sb *store.
 // startCopy starts one sandbox from a snapshot. A copy that does not adopt its own identity is
 // destroyed.
 func (s *Service) startCopy(ctx context.Context, c *store.Sandbox, from *frozen) error {
-	if err := s.o.Meter.Allow(c); err != nil {
-		return err
-	}
 	if err := s.room(); err != nil {
 		return err
 	}
@@ -421,9 +408,6 @@ func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate,
 		return nil, err
 	}
 	sb.ProjectID, sb.TemplateDigest = caller.ProjectID, m.Sandbox.TemplateDigest
-	if err := s.o.Meter.Allow(sb); err != nil {
-		return nil, err
-	}
 	if err := s.allow(ctx, sb); err != nil {
 		return nil, err
 	}
@@ -435,15 +419,15 @@ func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate,
 	return s.createOf(ctx, sb, files, from.SnapshotID, req, func() (*instance.Instance, error) { return s.startFrom(ctx, sb, checking(ctx, dir, m)) })
 }
 
-// startFrom is start from a snapshot.
+// startFrom wakes a machine from a snapshot.
 func (s *Service) startFrom(ctx context.Context, sb *store.Sandbox, from *frozen) (*instance.Instance, error) {
 	t, err := s.templateOf(ctx, sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
 	if err != nil {
 		return nil, err
 	}
+	s.warm.Asked(sb, t, "", false)
 	before := sb.Resumed
-	key := from.m.GuestKey
-	l, err := s.start(ctx, sb, t, key, func(ctx context.Context) (bothy.Machine, error) {
+	l, err := s.startMachine(ctx, sb, t, from.m.GuestKey, func(ctx context.Context) (bothy.Machine, error) {
 		machine, how, err := s.restore(ctx, sb, t, from)
 		sb.Resumed = how
 		if how != nil && how.Kind == bothy.SnapshotMemory {

@@ -54,9 +54,6 @@ func (s *Service) restartLocked(ctx context.Context, sb *store.Sandbox) error {
 	if err := s.check(&sb.Sandbox); err != nil {
 		return err
 	}
-	if err := s.o.Meter.Allow(sb); err != nil {
-		return err
-	}
 	if err := s.allow(ctx, sb); err != nil {
 		return err
 	}

@@ -28,9 +28,6 @@ func (s *Service) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bot
 		return nil, err
 	}
 	sb.ProjectID, sb.TemplateDigest = caller.ProjectID, t.Digest
-	if err := s.o.Meter.Allow(sb); err != nil {
-		return nil, err
-	}
 	if err := s.allow(ctx, sb); err != nil {
 		return nil, err
 	}
