@@ -38,9 +38,6 @@ type Token struct {
 	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
 	// Key is set only in the answer that creates the token.
 	Key string `json:"key,omitempty"`
-
-	// Hash is the SHA-256 of the key, in hex.
-	Hash string `json:"-"`
 }
 
 // TokenCreate is a request for a new token.

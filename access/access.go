@@ -18,6 +18,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/random"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // The forms of keys. What follows the prefix is random, in hex.
@@ -42,11 +43,11 @@ var projectName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 // Store is what this package needs of store.Store.
 type Store interface {
-	PutToken(ctx context.Context, t *bothy.Token) error
-	TokenByHash(ctx context.Context, hash string) (*bothy.Token, error)
+	PutToken(ctx context.Context, t *store.Token) error
+	TokenByHash(ctx context.Context, hash string) (*store.Token, error)
 	// TokenHashes lists the hashes of all keys.
 	TokenHashes(ctx context.Context) ([]string, error)
-	Tokens(ctx context.Context, projectID string) ([]*bothy.Token, error)
+	Tokens(ctx context.Context, projectID string) ([]*store.Token, error)
 	DeleteToken(ctx context.Context, projectID, id string) error
 	TouchToken(ctx context.Context, id string, usedAt time.Time) error
 }
@@ -106,11 +107,11 @@ func (t *Tokens) Authenticate(ctx context.Context, key string) (*bothy.Caller, e
 	return callerOf(token), nil
 }
 
-func callerOf(t *bothy.Token) *bothy.Caller {
+func callerOf(t *store.Token) *bothy.Caller {
 	return &bothy.Caller{ProjectID: t.ProjectID, TokenID: t.ID, TokenName: t.Name, Scopes: t.Scopes, ExpiresAt: t.ExpiresAt}
 }
 
-func (t *Tokens) authenticate(ctx context.Context, key string) (*bothy.Token, error) {
+func (t *Tokens) authenticate(ctx context.Context, key string) (*store.Token, error) {
 	if !plausible(key) {
 		return nil, unknownKey()
 	}
@@ -195,7 +196,7 @@ func (t *Tokens) known(ctx context.Context, hash string) (bool, error) {
 }
 
 // put stores a new token, whose hash is known from then on.
-func (t *Tokens) put(ctx context.Context, token *bothy.Token) error {
+func (t *Tokens) put(ctx context.Context, token *store.Token) error {
 	t.hashesMu.Lock()
 	defer t.hashesMu.Unlock()
 	if err := t.store.PutToken(ctx, token); err != nil {
@@ -231,15 +232,15 @@ func (t *Tokens) CreateToken(ctx context.Context, req bothy.TokenCreate) (*bothy
 		}
 	}
 	key := newKey(req.E2B)
-	token := &bothy.Token{
+	token := bothy.Token{
 		ID: "tok_" + random.Hex(8), Name: req.Name, ProjectID: req.ProjectID, Scopes: scopes(req.Scopes),
-		CreatedAt: t.now().UTC(), ExpiresAt: req.ExpiresAt, Hash: Hash(key),
+		CreatedAt: t.now().UTC(), ExpiresAt: req.ExpiresAt,
 	}
-	if err := t.put(ctx, token); err != nil {
+	if err := t.put(ctx, &store.Token{Token: token, Hash: Hash(key)}); err != nil {
 		return nil, err
 	}
 	token.Key = key
-	return token, nil
+	return &token, nil
 }
 
 // CreateFirst makes the token with which a new server's owner starts: for the
@@ -316,11 +317,13 @@ func (t *Tokens) Tokens(ctx context.Context) ([]*bothy.Token, error) {
 	}
 	var all []*bothy.Token
 	for _, p := range projects {
-		list, err := t.store.Tokens(ctx, p)
+		rows, err := t.store.Tokens(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, list...)
+		for _, row := range rows {
+			all = append(all, &row.Token)
+		}
 	}
 	return all, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/access"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/sqlite"
 )
 
@@ -38,7 +39,7 @@ type watchedStore struct {
 	failTouch error
 }
 
-func (w *watchedStore) TokenByHash(ctx context.Context, hash string) (*bothy.Token, error) {
+func (w *watchedStore) TokenByHash(ctx context.Context, hash string) (*store.Token, error) {
 	t, err := w.Store.TokenByHash(ctx, hash)
 	w.mu.Lock()
 	w.lookUps++
@@ -173,8 +174,9 @@ func TestKeyIsNotStored(t *testing.T) {
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%v, %v", list, err)
 	}
-	if list[0].Key != "" || list[0].ID != token.ID || list[0].Hash != access.Hash(token.Key) {
-		t.Fatalf("the list shows %+v", list[0])
+	row, err := w.db.TokenByHash(t.Context(), access.Hash(token.Key))
+	if err != nil || list[0].Key != "" || list[0].ID != token.ID || row.ID != token.ID || row.Key != "" {
+		t.Fatalf("the list shows %+v, and %+v is stored, %v", list[0], row, err)
 	}
 }
 

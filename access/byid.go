@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // HoldID is Hold for one who proves otherwise that a key of the project, which has
@@ -34,7 +35,7 @@ func (t *Tokens) IDs(ctx context.Context, projectID string) ([]string, error) {
 	return ids, err
 }
 
-func (t *Tokens) byID(ctx context.Context, projectID, id string) (*bothy.Token, error) {
+func (t *Tokens) byID(ctx context.Context, projectID, id string) (*store.Token, error) {
 	e, generation := t.cache.getID(id)
 	if e != nil {
 		if e.token.ProjectID != projectID {

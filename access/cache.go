@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // maxCached bounds the cache. It is started afresh beyond that.
@@ -34,7 +34,7 @@ func (c *cache) getID(id string) (e *entry, generation uint64) {
 	return c.byID[id], c.generation
 }
 
-func (c *cache) add(generation uint64, t *bothy.Token) *entry {
+func (c *cache) add(generation uint64, t *store.Token) *entry {
 	e := &entry{token: t}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *cache) drop(id string) {
 
 // entry is a token and when its use was last noted.
 type entry struct {
-	token *bothy.Token
+	token *store.Token
 
 	mu      sync.Mutex
 	touched time.Time

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // holders are the requests in flight that use a key or a link, by its id.
@@ -96,7 +97,7 @@ func (t *Tokens) Hold(ctx context.Context, key string, end func(cause error)) (*
 	}
 }
 
-func (t *Tokens) hold(generation uint64, token *bothy.Token, end func(cause error)) (release func(), ok bool) {
+func (t *Tokens) hold(generation uint64, token *store.Token, end func(cause error)) (release func(), ok bool) {
 	if token.ExpiresAt == nil {
 		return t.holders.add(generation, token.ID, nil, nil, end)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // loadAgain is how soon after the last time it is looked again whether another server has
@@ -46,10 +47,10 @@ func (t *Tokens) Refresh(ctx context.Context) error {
 }
 
 // all returns what is cached.
-func (c *cache) all() []*bothy.Token {
+func (c *cache) all() []*store.Token {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	list := make([]*bothy.Token, 0, len(c.byID))
+	list := make([]*store.Token, 0, len(c.byID))
 	for _, e := range c.byID {
 		list = append(list, e.token)
 	}

@@ -52,12 +52,12 @@ type Store interface {
 	SnapshotSum(ctx context.Context, projectID string) (count int, bytes int64, err error)
 	DeleteSnapshot(ctx context.Context, id string) error
 
-	PutToken(ctx context.Context, t *bothy.Token) error
+	PutToken(ctx context.Context, t *Token) error
 	// TokenByHash finds a token by the hash of its key.
-	TokenByHash(ctx context.Context, hash string) (*bothy.Token, error)
+	TokenByHash(ctx context.Context, hash string) (*Token, error)
 	// TokenHashes lists the hashes of all keys.
 	TokenHashes(ctx context.Context) ([]string, error)
-	Tokens(ctx context.Context, projectID string) ([]*bothy.Token, error)
+	Tokens(ctx context.Context, projectID string) ([]*Token, error)
 	// DeleteToken deletes the token's links as well.
 	DeleteToken(ctx context.Context, projectID, id string) error
 	TouchToken(ctx context.Context, id string, usedAt time.Time) error

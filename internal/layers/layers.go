@@ -54,6 +54,7 @@ var allowed = map[string][]string{
 	"lifecycle/warm":     {"blob", "lifecycle/engines", "lifecycle/instance", "snapshot", "store"},
 	"lifecycle/instance": {"store"},
 	"lifecycle/ledger":   {"store"},
+	"access":             {"store"},
 	"agents":             {"store"},
 	"audit":              {"store"},
 	"cluster":            {"store"},

@@ -322,7 +322,7 @@ func TestLinksEndWithWhatTheyAreOf(t *testing.T) {
 		if err := s.PutSandbox(ctx, box); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.PutToken(ctx, &bothy.Token{ID: id, ProjectID: "p", Hash: id}); err != nil {
+		if err := s.PutToken(ctx, &store.Token{Token: bothy.Token{ID: id, ProjectID: "p"}, Hash: id}); err != nil {
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup

@@ -8,11 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
 )
 
 // PutToken implements store.Store.
-func (s *Store) PutToken(ctx context.Context, t *bothy.Token) error {
+func (s *Store) PutToken(ctx context.Context, t *store.Token) error {
 	text, err := record.EncodeToken(t)
 	if err != nil {
 		return fmt.Errorf("store: put token %s: %w", t.ID, err)
@@ -24,7 +25,7 @@ func (s *Store) PutToken(ctx context.Context, t *bothy.Token) error {
 	return err
 }
 
-func scanToken(row pgx.CollectableRow) (*bothy.Token, error) {
+func scanToken(row pgx.CollectableRow) (*store.Token, error) {
 	var text string
 	var lastUsed *int64
 	if err := row.Scan(&text, &lastUsed); err != nil {
@@ -34,7 +35,7 @@ func scanToken(row pgx.CollectableRow) (*bothy.Token, error) {
 }
 
 // TokenByHash implements store.Store.
-func (s *Store) TokenByHash(ctx context.Context, hash string) (*bothy.Token, error) {
+func (s *Store) TokenByHash(ctx context.Context, hash string) (*store.Token, error) {
 	t, found, err := first(ctx, s, "get token", `SELECT record, last_used_at FROM tokens WHERE hash = $1`, []any{hash}, scanToken)
 	if err == nil && !found {
 		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no token with this key")
@@ -48,7 +49,7 @@ func (s *Store) TokenHashes(ctx context.Context) ([]string, error) {
 }
 
 // Tokens implements store.Store.
-func (s *Store) Tokens(ctx context.Context, projectID string) ([]*bothy.Token, error) {
+func (s *Store) Tokens(ctx context.Context, projectID string) ([]*store.Token, error) {
 	return list(ctx, s, "list tokens", `SELECT record, last_used_at FROM tokens WHERE project = $1 ORDER BY created_at, id`, []any{projectID}, scanToken)
 }
 

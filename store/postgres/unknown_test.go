@@ -115,7 +115,7 @@ func TestUnknownCommits(t *testing.T) {
 	if _, err := s.ReserveAnswer(ctx, "p", "first", "print"); err != nil { // which also forgets old ones
 		t.Fatal(err)
 	}
-	if err := s.PutToken(ctx, &bothy.Token{ID: "t", ProjectID: "p", Hash: "h"}); err != nil {
+	if err := s.PutToken(ctx, &store.Token{Token: bothy.Token{ID: "t", ProjectID: "p"}, Hash: "h"}); err != nil {
 		t.Fatal(err)
 	}
 

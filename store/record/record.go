@@ -71,27 +71,20 @@ func DecodeSnapshot(text string) (*bothy.Snapshot, error) {
 	return &s, nil
 }
 
-// tokenRecord omits the key, which is never stored, and the last use, which has its own column.
-type tokenRecord struct {
-	bothy.Token
-	Hash string `json:"_hash"`
-}
-
-// EncodeToken returns the record of a token.
-func EncodeToken(t *bothy.Token) (string, error) {
+// EncodeToken returns the record of a token, without the key, which is never stored, and the
+// last use, which has its own column.
+func EncodeToken(t *store.Token) (string, error) {
 	c := *t
 	c.Key, c.LastUsedAt = "", nil
-	return encode(tokenRecord{Token: c, Hash: t.Hash})
+	return encode(c)
 }
 
 // DecodeToken parses the record of a token, and sets its last use.
-func DecodeToken(text string, lastUsed *int64) (*bothy.Token, error) {
-	var r tokenRecord
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
+func DecodeToken(text string, lastUsed *int64) (*store.Token, error) {
+	var t store.Token
+	if err := json.Unmarshal([]byte(text), &t); err != nil {
 		return nil, err
 	}
-	t := r.Token
-	t.Hash = r.Hash
 	if lastUsed != nil {
 		at := time.Unix(0, *lastUsed).UTC()
 		t.LastUsedAt = &at

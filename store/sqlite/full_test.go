@@ -30,7 +30,7 @@ func TestAFullDiskIsSaid(t *testing.T) {
 		"paused": func() error {
 			return s.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: "sbx", Name: long, State: bothy.StatePaused}})
 		},
-		"token":    func() error { return s.PutToken(t.Context(), &bothy.Token{ID: "t", Name: long}) },
+		"token":    func() error { return s.PutToken(t.Context(), &store.Token{Token: bothy.Token{ID: "t", Name: long}}) },
 		"snapshot": func() error { return s.PutSnapshot(t.Context(), &bothy.Snapshot{ID: "snp", Name: long}) },
 		"event": func() error {
 			return s.AddEvent(t.Context(), &bothy.Event{Time: time.Now(), Data: map[string]string{"x": long}})

@@ -40,7 +40,7 @@ func TestFilesAreForTheOwnerAlone(t *testing.T) {
 	}
 	s := open(t, path)
 	defer s.Close()
-	if err := s.PutToken(t.Context(), &bothy.Token{ID: "t"}); err != nil {
+	if err := s.PutToken(t.Context(), &store.Token{Token: bothy.Token{ID: "t"}}); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(dir)

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
 )
 
 // PutToken implements store.Store.
-func (s *Store) PutToken(ctx context.Context, t *bothy.Token) error {
+func (s *Store) PutToken(ctx context.Context, t *store.Token) error {
 	text, err := record.EncodeToken(t)
 	if err != nil {
 		return fmt.Errorf("store: put token %s: %w", t.ID, err)
@@ -22,7 +23,7 @@ func (s *Store) PutToken(ctx context.Context, t *bothy.Token) error {
 }
 
 // TokenByHash implements store.Store.
-func (s *Store) TokenByHash(ctx context.Context, hash string) (*bothy.Token, error) {
+func (s *Store) TokenByHash(ctx context.Context, hash string) (*store.Token, error) {
 	var text string
 	var lastUsed *int64
 	err := s.stmt.tokenByHash.QueryRowContext(ctx, hash).Scan(&text, &lastUsed)
@@ -54,13 +55,13 @@ func (s *Store) TokenHashes(ctx context.Context) ([]string, error) {
 }
 
 // Tokens implements store.Store.
-func (s *Store) Tokens(ctx context.Context, projectID string) ([]*bothy.Token, error) {
+func (s *Store) Tokens(ctx context.Context, projectID string) ([]*store.Token, error) {
 	rows, err := s.stmt.tokens.QueryContext(ctx, projectID)
 	if err != nil {
 		return nil, fmt.Errorf("store: list tokens: %w", err)
 	}
 	defer rows.Close()
-	var out []*bothy.Token
+	var out []*store.Token
 	for rows.Next() {
 		var text string
 		var lastUsed *int64

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 func linkIDs(links []*bothy.Link) []string {
@@ -19,7 +20,7 @@ func linkIDs(links []*bothy.Link) []string {
 func linked(t *testing.T, f *fixture) (whole *bothy.Link) {
 	t.Helper()
 	for _, id := range []string{"t1", "t2"} {
-		f.must(f.PutToken(f.ctx, &bothy.Token{ID: id, ProjectID: "p", Hash: "hash " + id, CreatedAt: epoch}))
+		f.must(f.PutToken(f.ctx, &store.Token{Token: bothy.Token{ID: id, ProjectID: "p", CreatedAt: epoch}, Hash: "hash " + id}))
 	}
 	for _, id := range []string{"a", "b"} {
 		f.must(f.PutSandbox(f.ctx, sandbox(id, epoch)))

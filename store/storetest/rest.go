@@ -111,11 +111,11 @@ func testSnapshotPages(t *testing.T, f *fixture) {
 }
 
 func testTokens(t *testing.T, f *fixture) {
-	want := full[bothy.Token](t)
+	want := full[store.Token](t)
 	want.ID, want.ProjectID, want.Hash, want.CreatedAt = "t1", "p", "hash1", epoch
 	f.must(f.PutToken(f.ctx, want))
-	f.must(f.PutToken(f.ctx, &bothy.Token{ID: "t2", ProjectID: "p", Hash: "hash2", CreatedAt: epoch.Add(1)}))
-	f.must(f.PutToken(f.ctx, &bothy.Token{ID: "t3", ProjectID: "q", Hash: "hash3", CreatedAt: epoch}))
+	f.must(f.PutToken(f.ctx, &store.Token{Token: bothy.Token{ID: "t2", ProjectID: "p", CreatedAt: epoch.Add(1)}, Hash: "hash2"}))
+	f.must(f.PutToken(f.ctx, &store.Token{Token: bothy.Token{ID: "t3", ProjectID: "q", CreatedAt: epoch}, Hash: "hash3"}))
 
 	got, err := f.TokenByHash(f.ctx, "hash1")
 	f.must(err)
@@ -140,13 +140,13 @@ func testTokens(t *testing.T, f *fixture) {
 	if len(list) != 1 || list[0].ID != "t2" {
 		t.Fatalf("the project has the tokens %v, want t2", list)
 	}
-	if f.PutToken(f.ctx, &bothy.Token{ID: "t4", ProjectID: "p", Hash: "hash2"}) == nil {
+	if f.PutToken(f.ctx, &store.Token{Token: bothy.Token{ID: "t4", ProjectID: "p"}, Hash: "hash2"}) == nil {
 		t.Fatal("two tokens may have one key")
 	}
 }
 
 func testTouchToken(t *testing.T, f *fixture) {
-	f.must(f.PutToken(f.ctx, &bothy.Token{ID: "t", ProjectID: "p", Hash: "h", CreatedAt: epoch}))
+	f.must(f.PutToken(f.ctx, &store.Token{Token: bothy.Token{ID: "t", ProjectID: "p", CreatedAt: epoch}, Hash: "h"}))
 	for _, at := range []time.Time{epoch.Add(time.Hour), epoch} {
 		f.must(f.TouchToken(f.ctx, "t", at))
 		got, err := f.TokenByHash(f.ctx, "h")
@@ -382,7 +382,7 @@ func testReopen(t *testing.T, f *fixture) {
 	f.must(f.PutSandbox(f.ctx, b))
 	n := &bothy.Snapshot{ID: "n", ProjectID: "p", CreatedAt: epoch, Durable: bothy.DurableHost}
 	f.must(f.PutSnapshot(f.ctx, n))
-	k := &bothy.Token{ID: "t", ProjectID: "p", Hash: "h", CreatedAt: epoch}
+	k := &store.Token{Token: bothy.Token{ID: "t", ProjectID: "p", CreatedAt: epoch}, Hash: "h"}
 	f.must(f.PutToken(f.ctx, k))
 	e := &bothy.Event{Time: epoch, Type: "x", ProjectID: "p"}
 	f.must(f.AddEvent(f.ctx, e))

@@ -41,8 +41,8 @@ func fill(t *testing.T, s full) {
 	}
 	at := epoch.Add(time.Hour)
 	must(s.AddProject(ctx, &bothy.Project{ID: "p", Plan: "pro", CreatedAt: epoch}))
-	must(s.PutToken(ctx, &bothy.Token{ID: "t", ProjectID: "p", Hash: "hash", CreatedAt: epoch}))
-	must(s.PutToken(ctx, &bothy.Token{ID: "used", ProjectID: "p", Hash: "hash 2", CreatedAt: epoch, LastUsedAt: &at}))
+	must(s.PutToken(ctx, &store.Token{Token: bothy.Token{ID: "t", ProjectID: "p", CreatedAt: epoch}, Hash: "hash"}))
+	must(s.PutToken(ctx, &store.Token{Token: bothy.Token{ID: "used", ProjectID: "p", CreatedAt: epoch, LastUsedAt: &at}, Hash: "hash 2"}))
 	for i := range 1500 { // more than are carried at once
 		must(s.PutSandbox(ctx, &store.Sandbox{Sandbox: bothy.Sandbox{ID: fmt.Sprint("s", i), ProjectID: "p", State: bothy.StatePaused, CreatedAt: epoch}, Pooled: i%2 == 0}))
 	}

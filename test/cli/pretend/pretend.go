@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Key opens everything. ReadKey may only read.
@@ -29,7 +30,7 @@ type World struct {
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
 	templates map[string]*bothy.Template
-	tokens    map[string]*bothy.Token
+	tokens    map[string]*store.Token
 	snapshots map[string]*bothy.Snapshot
 	nextPID   int
 }
@@ -46,7 +47,7 @@ func New(dir string) *World {
 		dir: dir, nextPID: 100,
 		sandboxes: map[string]*sandbox{},
 		templates: map[string]*bothy.Template{},
-		tokens:    map[string]*bothy.Token{},
+		tokens:    map[string]*store.Token{},
 		snapshots: map[string]*bothy.Snapshot{},
 	}
 	w.addTemplate("python-3.12")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Templates is the bothy.TemplateService of a world.
@@ -132,10 +133,10 @@ func (w Templates) RemoveTemplate(_ context.Context, name string) error {
 // Tokens is the bothy.TokenService of a world.
 type Tokens struct{ *World }
 
-func (w *World) addToken(key, name string, scopes []bothy.Scope) *bothy.Token {
+func (w *World) addToken(key, name string, scopes []bothy.Scope) *store.Token {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := &bothy.Token{ID: newID("tok_"), Name: name, ProjectID: bothy.DefaultProject, Scopes: scopes, CreatedAt: time.Now().UTC(), Hash: key}
+	t := &store.Token{Token: bothy.Token{ID: newID("tok_"), Name: name, ProjectID: bothy.DefaultProject, Scopes: scopes, CreatedAt: time.Now().UTC()}, Hash: key}
 	w.tokens[t.ID] = t
 	return t
 }
@@ -160,7 +161,7 @@ func (w Tokens) CreateToken(_ context.Context, req bothy.TokenCreate) (*bothy.To
 		}
 	}
 	key := newID("bothy_0123456789abcdef")
-	t := *w.addToken(key, req.Name, req.Scopes)
+	t := w.addToken(key, req.Name, req.Scopes).Token
 	t.Key, t.ExpiresAt = key, req.ExpiresAt
 	return &t, nil
 }
@@ -171,7 +172,7 @@ func (w Tokens) Tokens(context.Context) ([]*bothy.Token, error) {
 	defer w.mu.Unlock()
 	list := []*bothy.Token{}
 	for _, t := range w.tokens {
-		list = append(list, t)
+		list = append(list, &t.Token)
 	}
 	slices.SortFunc(list, func(a, b *bothy.Token) int { return a.CreatedAt.Compare(b.CreatedAt) })
 	return list, nil
