@@ -9,22 +9,30 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// waking are the last path elements of requests that resume a paused sandbox, and wakingTools
-// the MCP tools that do.
 var (
-	waking      = []string{"resume", "connect", "fork"}
-	wakingTools = []string{"resume_sandbox", "fork_sandbox"}
+	// kindOfLast is the kind of a POST, by the last element of its path.
+	kindOfLast = map[string]kind{"resume": wake, "connect": wake, "fork": wake, "restart": restart, "move": move}
 	// using are the path elements after a sandbox's id that resume a sandbox with auto_resume.
-	using      = []string{"exec", "code", "files", "processes", "shells", "ports", "terminal"}
-	usingTools = []string{"run_shell", "run_code", "write_file", "read_file", "list_files"}
+	using = []string{"exec", "code", "files", "processes", "shells", "ports", "terminal"}
+	// kindOfTool is the kind of a call of an MCP tool.
+	kindOfTool = map[string]kind{
+		"create_sandbox": create, "build_template": build, "get_build": build,
+		"resume_sandbox": wake, "fork_sandbox": wake, "restart_sandbox": restart,
+		"run_shell": use, "run_code": use, "write_file": use, "read_file": use, "list_files": use,
+	}
 )
 
-// ofUse determines whether a request resumes a paused sandbox.
-func (t *target) ofUse(r *http.Request) {
-	_, rest, _ := strings.Cut(r.URL.Path, t.sandbox)
+// kindOfUse determines what a request does to a sandbox.
+func kindOfUse(r *http.Request, sandbox string) kind {
+	_, rest, _ := strings.Cut(r.URL.Path, sandbox)
 	parts := strings.Split(strings.Trim(rest, "/"), "/")
-	t.wakes = r.Method == http.MethodPost && len(parts) == 1 && slices.Contains(waking, parts[0])
-	t.uses = slices.Contains(using, parts[0])
+	switch {
+	case slices.Contains(using, parts[0]):
+		return use
+	case r.Method == http.MethodPost && len(parts) == 1:
+		return kindOfLast[parts[0]]
+	}
+	return other
 }
 
 // giveAway moves a paused sandbox that is about to resume to another host if this host is full,
@@ -32,7 +40,7 @@ func (t *target) ofUse(r *http.Request) {
 // to resume it here reports why.
 func (x *Router) giveAway(r *http.Request, t target, c Caller, peer *Peer) {
 	ctx := r.Context()
-	if !t.wakes && !t.uses || x.mover == nil || x.o.Wanted == nil || x.o.Here(t.sandbox) {
+	if t.kind != wake && t.kind != use || x.mover == nil || x.o.Wanted == nil || x.o.Here(t.sandbox) {
 		return
 	}
 	if _, elsewhere := x.remembered(t.sandbox); elsewhere && peer == nil {
@@ -43,7 +51,7 @@ func (x *Router) giveAway(r *http.Request, t target, c Caller, peer *Peer) {
 		return
 	}
 	w, err := x.o.Wanted(ctx, t.sandbox)
-	if err != nil || !t.wakes && !w.AutoResume {
+	if err != nil || t.kind != wake && !w.AutoResume {
 		return
 	}
 	if peer != nil {

@@ -14,8 +14,8 @@ import (
 // has ended.
 func FateOf(stored func(*bothy.Snapshot) bool, now func() time.Time) store.Fate {
 	return func(sb *store.Sandbox, host string, snapshot func(string) *bothy.Snapshot) (bool, bothy.Event) {
-		at := now().UTC()
-		find := func(id string) *bothy.Snapshot {
+		f := fate{sb: sb, host: host, at: now().UTC(), snapshot: snapshot}
+		f.stored = func(id string) *bothy.Snapshot {
 			if id == "" {
 				return nil
 			}
@@ -24,59 +24,75 @@ func FateOf(stored func(*bothy.Snapshot) bool, now func() time.Time) store.Fate 
 			}
 			return nil
 		}
-		e := bothy.Event{Type: bothy.EventSandboxHostLost, Time: at, SandboxID: sb.ID, ProjectID: sb.ProjectID, Data: map[string]string{"host": host}}
-		switch sb.State {
-		case bothy.StatePaused, bothy.StateResuming:
-			if sb.State == bothy.StateResuming && sb.OnHostLoss == bothy.HostLossResume && sb.ResumeAt() == nil {
-				// A resuming sandbox was about to run.
-				if n := find(sb.SnapshotID); n != nil {
-					sb.PauseAfterLoss(host, n, at)
-				}
-			}
-			sb.State = bothy.StatePaused
-			sb.EngineState = nil
-			if find(sb.SnapshotID) != nil {
-				e.Data["state"] = string(sb.State)
-				return true, e
-			}
-			e.Data["detail"] = "its snapshot is only on that host; the sandbox stays paused until the host is back"
-			return false, e
-		case bothy.StateStopping:
-			x := bothy.Exit{Reason: bothy.EndTerminated, Detail: "it was being terminated when its host was lost"}
-			if sb.Ending != nil {
-				x = *sb.Ending
-			}
-			end(sb, x, at)
-			return true, ended(sb, at)
-		case bothy.StateRunning, bothy.StatePausing:
-			if sb.OnHostLoss == bothy.HostLossFail {
-				end(sb, bothy.Exit{Reason: bothy.EndHostLost, Detail: fmt.Sprintf("the host %s was lost, and on_host_loss is fail", host)}, at)
-				return true, ended(sb, at)
-			}
-			if n := sb.LastSnapshot(snapshot, find); n != nil {
-				sb.PauseAfterLoss(host, n, at)
-				e.Data["state"], e.Data["snapshot_id"], e.Data["on_host_loss"] = string(sb.State), n.ID, string(sb.OnHostLoss)
-				e.Data["age_seconds"] = fmt.Sprint(sb.HostLoss.AgeSeconds)
-				e.Data["detail"] = fmt.Sprintf("the host %s was lost; the sandbox is as it was at %s", host, n.CreatedAt.UTC().Format(time.RFC3339))
-				return true, e
-			}
-		}
-		end(sb, bothy.Exit{Reason: bothy.EndHostLost, Detail: fmt.Sprintf("the host %s was lost, and no other host has a snapshot of the sandbox", host)}, at)
-		return true, ended(sb, at)
+		return f.decide()
 	}
 }
 
-func end(sb *store.Sandbox, x bothy.Exit, at time.Time) {
+// fate decides about one sandbox.
+type fate struct {
+	sb   *store.Sandbox
+	host string
+	at   time.Time
+	// snapshot finds a snapshot, and stored one whose files other hosts can get.
+	snapshot, stored func(id string) *bothy.Snapshot
+}
+
+func (f fate) decide() (free bool, e bothy.Event) {
+	sb := f.sb
+	switch sb.State {
+	case bothy.StatePaused, bothy.StateResuming:
+		return f.stayPaused()
+	case bothy.StateStopping:
+		if sb.Ending != nil {
+			return f.end(*sb.Ending)
+		}
+		return f.end(bothy.Exit{Reason: bothy.EndTerminated, Detail: "it was being terminated when its host was lost"})
+	case bothy.StateRunning, bothy.StatePausing:
+		if sb.OnHostLoss == bothy.HostLossFail {
+			return f.end(bothy.Exit{Reason: bothy.EndHostLost, Detail: fmt.Sprintf("the host %s was lost, and on_host_loss is fail", f.host)})
+		}
+		if n := sb.LastSnapshot(f.snapshot, f.stored); n != nil {
+			return f.pause(n)
+		}
+	}
+	return f.end(bothy.Exit{Reason: bothy.EndHostLost, Detail: fmt.Sprintf("the host %s was lost, and no other host has a snapshot of the sandbox", f.host)})
+}
+
+// stayPaused keeps a sandbox paused: any host may resume it, or only the lost one.
+func (f fate) stayPaused() (free bool, e bothy.Event) {
+	sb, n := f.sb, f.stored(f.sb.SnapshotID)
+	if n != nil && sb.State == bothy.StateResuming && sb.OnHostLoss == bothy.HostLossResume && sb.ResumeAt() == nil {
+		sb.PauseAfterLoss(f.host, n, f.at) // a resuming sandbox was about to run
+	}
+	sb.State, sb.EngineState = bothy.StatePaused, nil
+	if n == nil {
+		return false, f.event(bothy.EventSandboxHostLost, map[string]string{"host": f.host, "detail": "its snapshot is only on that host; the sandbox stays paused until the host is back"})
+	}
+	return true, f.event(bothy.EventSandboxHostLost, map[string]string{"host": f.host, "state": string(sb.State)})
+}
+
+// pause pauses a sandbox that ran, at a snapshot.
+func (f fate) pause(n *bothy.Snapshot) (free bool, e bothy.Event) {
+	sb := f.sb
+	sb.PauseAfterLoss(f.host, n, f.at)
+	return true, f.event(bothy.EventSandboxHostLost, map[string]string{
+		"host": f.host, "state": string(sb.State), "snapshot_id": n.ID, "on_host_loss": string(sb.OnHostLoss), "age_seconds": fmt.Sprint(sb.HostLoss.AgeSeconds),
+		"detail": fmt.Sprintf("the host %s was lost; the sandbox is as it was at %s", f.host, n.CreatedAt.UTC().Format(time.RFC3339)),
+	})
+}
+
+func (f fate) end(x bothy.Exit) (free bool, e bothy.Event) {
+	sb := f.sb
 	sb.State = bothy.StateStopped
 	if x.Reason == bothy.EndHostLost || x.Reason == bothy.EndOutOfMemory || x.Reason == bothy.EndDiskFull || x.Reason == bothy.EndError {
 		sb.State = bothy.StateFailed
 	}
-	sb.Ended = &bothy.Ended{Reason: x.Reason, Detail: x.Detail, At: at}
+	sb.Ended = &bothy.Ended{Reason: x.Reason, Detail: x.Detail, At: f.at}
 	sb.ExpiresAt, sb.Ending, sb.EngineState, sb.GuestKey = nil, nil, nil, ""
 	sb.StopResuming()
+	return true, f.event(bothy.EventSandboxEnded, map[string]string{"reason": string(x.Reason), "detail": x.Detail})
 }
 
-func ended(sb *store.Sandbox, at time.Time) bothy.Event {
-	return bothy.Event{Type: bothy.EventSandboxEnded, Time: at, SandboxID: sb.ID, ProjectID: sb.ProjectID,
-		Data: map[string]string{"reason": string(sb.Ended.Reason), "detail": sb.Ended.Detail}}
+func (f fate) event(kind string, data map[string]string) bothy.Event {
+	return bothy.Event{Type: kind, Time: f.at, SandboxID: f.sb.ID, ProjectID: f.sb.ProjectID, Data: data}
 }

@@ -349,7 +349,7 @@ func TestRequestsThatWake(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		target := ofPath(httptest.NewRequest(method, path, nil))
-		if got := [2]bool{target.wakes, target.uses}; got != want {
+		if got := [2]bool{target.kind == wake, target.kind == use}; got != want {
 			t.Errorf("%s: %v", request, got)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -119,26 +118,32 @@ func NewRouter(o RouterOptions) *Router {
 	return &Router{o: o, transport: transport{authority: o.Authority}, known: map[string]known{}, placed: map[string]int{}, spreads: map[string]spread{}}
 }
 
+// kind is what a request does, as far as that decides which host answers.
+type kind int
+
+const (
+	other   kind = iota
+	duty         // about work that one host does for all
+	create       // creates a sandbox
+	build        // about a template build
+	wake         // resumes a paused sandbox
+	use          // resumes it if it has auto_resume
+	restart      // restarts an ended sandbox, on any host
+	move         // moves a sandbox, and must not pass the gate: it waits for the other requests
+)
+
 // target is what a request is about.
 type target struct {
+	kind
 	sandbox, snapshot string
-	// duty is set for requests about work that one host does for all, and place for new
-	// sandboxes.
-	duty, place bool
 	// template is the template of a new sandbox; "" is the default.
 	template string
-	// wakes says that the request resumes a paused sandbox, and uses that it does with
-	// auto_resume.
-	wakes, uses bool
 	// labels are those that the host of a new sandbox must have.
 	labels map[string]string
 	// alone is set for an MCP message that another host may answer, and session is its session.
 	alone   bool
 	session string
-	// restart is set if an ended sandbox is to be restarted, on any host.
-	restart bool
-	// build is set for requests about template builds, and buildID says which one.
-	build   bool
+	// buildID says which build it is about.
 	buildID string
 }
 
@@ -167,29 +172,23 @@ func (x *Router) Route(w http.ResponseWriter, r *http.Request) (handled bool, le
 func (x *Router) route(w http.ResponseWriter, r *http.Request, t target, caller Caller, peer *Peer) (handled bool, leave func()) {
 	none := func() {}
 	switch {
-	case t.sandbox != "" && isMove(r):
+	case t.sandbox != "" && t.kind == move:
 		return x.toSandbox(w, r, t, caller, peer), none
 	case t.sandbox != "":
 		x.giveAway(r, t, caller, peer)
 		return x.gated(w, r, t.sandbox, func() bool { return x.toSandbox(w, r, t, caller, peer) })
 	case t.snapshot != "":
 		return x.gated(w, r, x.sandboxOf(r, t.snapshot), func() bool { return x.toSnapshot(w, r, t, caller, peer) })
-	case t.duty && peer == nil:
+	case t.kind == duty && peer == nil:
 		return x.toDuty(w, r, caller), none
-	case t.place && peer == nil:
+	case t.kind == create && peer == nil:
 		return x.place(w, r, t, caller), none
-	case t.build && peer == nil:
+	case t.kind == build && peer == nil:
 		return x.toBuild(w, r, t, caller), none
 	case t.session != "" && peer == nil:
 		return x.toSession(w, r, t, caller), none
 	}
 	return false, none
-}
-
-// isMove reports whether a request moves a sandbox. A move must not pass the gate: it waits for
-// the other requests.
-func isMove(r *http.Request) bool {
-	return r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/sandboxes/") && strings.HasSuffix(r.URL.Path, "/move")
 }
 
 // gated holds a request while its sandbox moves away. Forwarded requests are counted by the
@@ -230,8 +229,8 @@ func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err 
 	if r.URL.Path == x.o.Agents {
 		t.session = r.Header.Get(headerSession)
 	}
-	body := t.place || r.URL.Path == x.o.Agents && r.Method == http.MethodPost
-	if t.sandbox == "" && t.snapshot == "" && t.session == "" && !t.build && !t.duty && !body {
+	body := t.kind == create || r.URL.Path == x.o.Agents && r.Method == http.MethodPost
+	if t.sandbox == "" && t.snapshot == "" && t.session == "" && t.kind == other && !body {
 		return c, t, nil
 	}
 	if x.o.Upload != nil {
@@ -266,20 +265,18 @@ func ofPath(r *http.Request) (t target) {
 			t.snapshot = p
 		}
 	}
-	if t.sandbox != "" {
-		t.ofUse(r)
+	isBuild, id := ofBuild(r)
+	switch {
+	case t.sandbox != "":
+		t.kind = kindOfUse(r, t.sandbox)
+	case t.snapshot != "":
+	case isBuild:
+		t.kind, t.buildID = build, id
+	case path != r.URL.Path && (parts[0] == "webhooks" || parts[0] == "agents"):
+		t.kind = duty
+	case r.Method == http.MethodPost && (path == "/sandboxes" || r.URL.Path == "/v2/sandboxes" || r.URL.Path == "/v1/containers"):
+		t.kind = create
 	}
-	if t.sandbox != "" || t.snapshot != "" {
-		t.restart = r.Method == http.MethodPost && parts[0] == "sandboxes" && parts[len(parts)-1] == "restart"
-		return t
-	}
-	if t.build, t.buildID = ofBuild(r); t.build {
-		return t
-	}
-	if len(parts) > 0 && path != r.URL.Path && (parts[0] == "webhooks" || parts[0] == "agents") {
-		t.duty = true
-	}
-	t.place = r.Method == http.MethodPost && (path == "/sandboxes" || r.URL.Path == "/sandboxes" || r.URL.Path == "/v2/sandboxes" || r.URL.Path == "/v1/containers")
 	return t
 }
 
@@ -303,7 +300,7 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 		r.ContentLength = int64(len(body))
 		r.TransferEncoding = nil
 	}
-	if t.place {
+	if t.kind == create {
 		var asked struct {
 			SnapshotID string            `json:"snapshot_id"`
 			TemplateID string            `json:"templateID"`
@@ -341,12 +338,7 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 			t.snapshot = id
 		}
 	}
-	if name := message.Params.Name; name == "build_template" || name == "get_build" {
-		t.build = true
-	}
-	t.wakes = slices.Contains(wakingTools, message.Params.Name)
-	t.uses = slices.Contains(usingTools, message.Params.Name)
-	if t.place = message.Params.Name == "create_sandbox"; t.place {
+	if t.kind = kindOfTool[message.Params.Name]; t.kind == create {
 		t.template, _ = message.Params.Arguments["template"].(string)
 		labels, _ := message.Params.Arguments["host_labels"].(map[string]any)
 		for key, value := range labels {
@@ -355,7 +347,6 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 			}
 		}
 	}
-	t.restart = message.Params.Name == "restart_sandbox"
 	return nil
 }
 
@@ -386,7 +377,7 @@ func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c C
 			x.o.Fail(w, r, err)
 			return true
 		}
-		again := t.restart && o.Sandbox.Ended() && (o.Host == "" || o.Dead)
+		again := t.kind == restart && o.Sandbox.Ended() && (o.Host == "" || o.Dead)
 		if (o.Host != "" || o.Sandbox.Ended()) && !again {
 			return x.owned(w, r, t, c, peer, o)
 		}
@@ -457,13 +448,13 @@ func (x *Router) toSnapshot(w http.ResponseWriter, r *http.Request, t target, c 
 		t.sandbox = sandbox
 		return x.toSandbox(w, r, t, c, peer)
 	}
-	if (o.Dead || t.place && x.o.Memory != nil) && x.o.Fetchable != nil {
+	if (o.Dead || t.kind == create && x.o.Memory != nil) && x.o.Fetchable != nil {
 		fetchable, err := x.o.Fetchable(r.Context(), t.snapshot)
 		if err != nil {
 			x.o.Fail(w, r, err)
 			return true
 		}
-		if fetchable && peer == nil && t.place {
+		if fetchable && peer == nil && t.kind == create {
 			return x.placeCopy(w, r, t, c, o)
 		}
 		if fetchable && (o.Dead || bothy.MayGoElsewhere(r.Context())) {
