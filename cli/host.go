@@ -41,15 +41,7 @@ func newHostList(a *app) *cobra.Command {
 		return a.show(all, func(w io.Writer) {
 			rows := make([][]string, len(all))
 			for i, h := range all {
-				name := h.Name
-				if h.Self {
-					name += " (answers)"
-				}
-				rows[i] = []string{
-					name, string(h.State), h.Address, strconv.Itoa(h.Sandboxes), strconv.Itoa(h.Live), strconv.Itoa(h.CPUs),
-					fmt.Sprintf("%d of %d MB", h.FreeMemoryBytes>>20, h.MemoryBytes>>20), fmt.Sprintf("%.0f s", h.LeaseSeconds),
-					processorWord(h.Processor), labelWords(h.Labels),
-				}
+				rows[i] = hostRow(h)
 			}
 			table(w, []string{"HOST", "STATE", "ADDRESS", "SANDBOXES", "RUNNING", "CPUS", "FREE MEMORY", "LEASE", "PROCESSOR", "LABELS"}, rows)
 			for _, h := range all {
@@ -60,6 +52,18 @@ func newHostList(a *app) *cobra.Command {
 		})
 	})
 	return cmd
+}
+
+func hostRow(h bothy.ClusterHost) []string {
+	name := h.Name
+	if h.Self {
+		name += " (answers)"
+	}
+	return []string{
+		name, string(h.State), h.Address, strconv.Itoa(h.Sandboxes), strconv.Itoa(h.Live), strconv.Itoa(h.CPUs),
+		fmt.Sprintf("%d of %d MB", h.FreeMemoryBytes>>20, h.MemoryBytes>>20), fmt.Sprintf("%.0f s", h.LeaseSeconds),
+		processorWord(h.Processor), labelWords(h.Labels),
+	}
 }
 
 // processorWord is the level of a host's processor, and what sandboxes see of it where that is

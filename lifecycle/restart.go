@@ -12,18 +12,11 @@ import (
 // Restart starts a failed sandbox again, under the same id and with the same settings, from
 // what it was created from. See bothy.SandboxService.
 func (s *Service) Restart(ctx context.Context, id string) (*bothy.Sandbox, error) {
-	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
-		return nil, err
-	}
-	unlock, err := s.ledger.LockFor(ctx, id)
+	sb, unlock, err := s.ledger.FindLocked(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	sb, err := s.ledger.Sandbox(ctx, id)
-	if err != nil {
-		return nil, err
-	}
 	switch {
 	case sb.State == bothy.StateStopped:
 		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s has ended normally (%s); only failed sandboxes can be restarted", id, sb.Ended.Reason).

@@ -27,18 +27,11 @@ func (s *Service) Resume(ctx context.Context, id string, o bothy.ResumeOptions) 
 		}
 		id = sb.ID
 	}
-	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
-		return nil, err
-	}
-	unlock, err := s.ledger.LockFor(ctx, id)
+	sb, unlock, err := s.ledger.FindLocked(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	sb, err := s.ledger.Sandbox(ctx, id)
-	if err != nil {
-		return nil, err
-	}
 	switch {
 	case sb.State == bothy.StateRunning:
 		return nil, bothy.Errorf(bothy.CodeConflict, "sandbox %s is already running", id).WithHint("Use it as it is.")

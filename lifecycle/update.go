@@ -12,18 +12,11 @@ import (
 
 // Update changes a running or paused sandbox.
 func (s *Service) Update(ctx context.Context, id string, u bothy.SandboxUpdate) (*bothy.Sandbox, error) {
-	if _, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
-		return nil, err
-	}
-	unlock, err := s.ledger.LockFor(ctx, id)
+	sb, unlock, err := s.ledger.FindLocked(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	sb, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesWrite)
-	if err != nil {
-		return nil, err
-	}
 	if sb.State != bothy.StateRunning && sb.State != bothy.StatePaused {
 		return nil, s.wrongState(sb)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 const (
@@ -51,6 +52,21 @@ func (g *Ledger) LockFor(ctx context.Context, id string) (unlock func(), err err
 		return nil, e
 	}
 	return unlock, err
+}
+
+// FindLocked finds the caller's sandbox to change it, and locks it.
+func (g *Ledger) FindLocked(ctx context.Context, id string) (sb *store.Sandbox, unlock func(), err error) {
+	if _, err := g.Find(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+		return nil, nil, err
+	}
+	if unlock, err = g.LockFor(ctx, id); err != nil {
+		return nil, nil, err
+	}
+	if sb, err = g.Sandbox(ctx, id); err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return sb, unlock, nil
 }
 
 // LockToWork locks a sandbox for the server's own work.

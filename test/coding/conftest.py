@@ -7,10 +7,9 @@ import asyncio
 import functools
 import json
 import os
-import random
 import shutil
-import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from contextlib import asynccontextmanager
@@ -21,6 +20,9 @@ import pytest
 from acp import schema
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parents[1] / "python/tests"))
+from free_address import free_address  # noqa: E402
+
 BOTHY = os.environ["BOTHY_BIN"]
 SCRIPTED = ("-t", "python-3.12-bare", "--", "python3", "-c", (HERE / "agent.py").read_text())
 
@@ -119,25 +121,6 @@ def edit(project: Path, tmp_path: Path):
                     raise
 
     return start
-
-
-def free_address() -> tuple[str, socket.socket]:
-    """Find an address that stays the caller's while the socket is open, as internal/freeport does.
-
-    The kernel gives no port below its range to a connection, and an abstract name keeps
-    other tests away.
-    """
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for port in random.sample(range(10000, first), first - 10000):
-        taken = socket.socket(socket.AF_UNIX)
-        try:
-            taken.bind(f"\0bothy-port-{port}")
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            taken.close()
-            continue
-        return f"127.0.0.1:{port}", taken
-    raise RuntimeError("no port is free")
 
 
 class Server:

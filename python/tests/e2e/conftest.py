@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from free_address import free_address
 
 from bothy import Client, Sandbox, State
 
@@ -41,25 +40,6 @@ def find_binary() -> Path:
         f"there is no bothy program at BOTHY_BINARY, {in_repository} or in PATH: run `make build`",
         pytrace=False,
     )
-
-
-def free_address() -> tuple[str, socket.socket]:
-    """Find an address that stays the caller's while the socket is open, as internal/freeport does.
-
-    The kernel gives no port below its range to a connection, and an abstract name keeps
-    other tests away.
-    """
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for port in random.sample(range(10000, first), first - 10000):
-        taken = socket.socket(socket.AF_UNIX)
-        try:
-            taken.bind(f"\0bothy-port-{port}")
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            taken.close()
-            continue
-        return f"127.0.0.1:{port}", taken
-    pytest.fail("no port is free", pytrace=False)
 
 
 class Server:
