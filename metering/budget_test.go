@@ -32,9 +32,8 @@ func TestProjectBudget(t *testing.T) {
 	if got := w.events(); !slices.Equal(got, []string{bothy.EventBudgetWarning, bothy.EventBudgetExceeded}) {
 		t.Fatalf("at 100 %%: %v", got)
 	}
-	eventually(t, "its sandboxes are paused", func() bool { return w.pauses() > 0 })
-	if w.paused[0] != "p/" {
-		t.Errorf("paused %q", w.paused[0])
+	if paused := <-w.paused; paused != "p/" {
+		t.Errorf("paused %q", paused)
 	}
 	err := w.Allow(w.sandboxes["a"])
 	if bothy.ErrorCode(err) != bothy.CodeBudget {
@@ -125,9 +124,8 @@ func TestTreeBudget(t *testing.T) {
 	if got := w.events(); !slices.Equal(got, []string{bothy.EventBudgetWarning, bothy.EventBudgetExceeded}) {
 		t.Errorf("got %v, with %+v", got, w.TreeBudget("root"))
 	}
-	eventually(t, "they are paused", func() bool { return w.pauses() > 0 })
-	if w.paused[0] != "p/root" {
-		t.Errorf("paused %q", w.paused[0])
+	if paused := <-w.paused; paused != "p/root" {
+		t.Errorf("paused %q", paused)
 	}
 	if bothy.ErrorCode(w.Allow(w.sandboxes["fork-1"])) != bothy.CodeBudget {
 		t.Errorf("another fork is allowed")

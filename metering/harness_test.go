@@ -90,8 +90,8 @@ type world struct {
 	templates []*bothy.Template
 	sandboxes map[string]*store.Sandbox
 	machines  map[string]*machine
-	paused    []string // project and root
 	told      []bothy.Event
+	paused    chan string // project and root, of the first
 }
 
 // machine has counters.
@@ -120,6 +120,7 @@ func newWorld(t *testing.T) *world {
 		t: t, path: filepath.Join(t.TempDir(), "b.db"),
 		clock:     &clock{at: store.Moment{Wall: time.Date(2026, 3, 10, 12, 30, 0, 0, time.UTC), Boot: "boot-1", Uptime: time.Hour}},
 		rates:     bothy.Rates{Currency: "EUR", VCPUHour: 3600}, // a second of a vCPU costs 1
+		paused:    make(chan string, 1),
 		sandboxes: map[string]*store.Sandbox{}, machines: map[string]*machine{},
 	}
 	w.open()
@@ -236,9 +237,10 @@ func (w *world) wantVCPU(what string, want float64) {
 
 // PauseOverBudget implements metering.Host.
 func (w *world) PauseOverBudget(_ context.Context, project, root string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.paused = append(w.paused, project+"/"+root)
+	select {
+	case w.paused <- project + "/" + root:
+	default:
+	}
 }
 
 // Tell implements metering.Host.
@@ -255,19 +257,4 @@ func (w *world) events() (types []string) {
 		types = append(types, e.Type)
 	}
 	return types
-}
-
-func (w *world) pauses() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.paused)
-}
-
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never happened: %s", what)
-		}
-	}
 }
