@@ -9,8 +9,8 @@ import (
 // ManifestVersion is the version of the template manifest's format.
 const ManifestVersion = 1
 
-// Template is what a sandbox starts from: one read-only root file system image
-// and this manifest, manifest.json in the same folder.
+// Template is what a sandbox starts from: a read-only image of a root file system, of which
+// this is what clients see.
 type Template struct {
 	Version     int       `json:"version"`
 	Name        string    `json:"name"`
@@ -58,12 +58,6 @@ type Template struct {
 	// Start is the program that is already running in new sandboxes, if the build started
 	// one.
 	Start *TemplateStart `json:"start,omitempty"`
-
-	// Origin says how the template was made; nil for those of earlier versions.
-	Origin *TemplateOrigin `json:"-"`
-
-	// RootFS is the path of the image. Not part of the manifest.
-	RootFS string `json:"-"`
 }
 
 // TemplateOrigin is what the provenance of a template says.

@@ -30,13 +30,18 @@ func stateChecks(c config.Config) []doctor.Check {
 // checkImages compares the bytes of every template with its digest.
 func checkImages(ctx context.Context, c config.Config) doctor.Result {
 	everything := &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: bothy.AllScopes}
-	list, err := template.NewLibrary(c.Templates, template.Options{}).Templates(bothy.WithCaller(ctx, everything))
+	library := template.NewLibrary(c.Templates, template.Options{})
+	list, err := library.Templates(bothy.WithCaller(ctx, everything))
 	if err != nil {
 		return doctor.Result{Status: doctor.Fail, Detail: bothy.AsError(err).Detail + ".", Fix: bothy.AsError(err).Hint}
 	}
 	var bad, fixes []string
 	for _, t := range list {
-		if err := template.Verify(ctx, t); err != nil {
+		row, err := library.Find(everything.ProjectID, t.Ref())
+		if err == nil {
+			err = template.Verify(ctx, row)
+		}
+		if err != nil {
 			bad = append(bad, bothy.AsError(err).Detail)
 			fixes = append(fixes, bothy.AsError(err).Hint)
 		}

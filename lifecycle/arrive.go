@@ -47,7 +47,7 @@ type arrival struct {
 	offer store.Offer
 	take  func(context.Context, *store.Sandbox) (bool, error)
 
-	t           *bothy.Template
+	t           *store.Template
 	reservation *admission.Reservation
 	// last is the snapshot that the sandbox is restored from.
 	last *frozen

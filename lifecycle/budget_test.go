@@ -37,7 +37,7 @@ func newMetered(t *testing.T, change ...func(*lifecycle.Options)) *metered {
 		var err error
 		m.meter, err = metering.New(t.Context(), metering.Options{
 			Store: w.store, Sandbox: w.store.Sandbox, Snapshots: w.store.AllSnapshots, Clock: uptime{w.clock},
-			Templates: func(context.Context) ([]*bothy.Template, error) { return nil, nil },
+			Templates: func(context.Context) ([]*store.Template, error) { return nil, nil },
 			Project:   func(context.Context, string) error { return nil },
 			Rates:     bothy.Rates{Currency: "EUR", VCPUHour: 3600},
 		})

@@ -34,12 +34,12 @@ func (s *Service) CreateTemplate(ctx context.Context, id string, req bothy.Templ
 	if err != nil {
 		return nil, err
 	}
-	t := &bothy.Template{
+	t := &store.Template{Template: bothy.Template{
 		Version: bothy.ManifestVersion, Name: req.Name, Description: req.Description, CreatedAt: s.clock.Now().UTC(),
 		Env: base.Env, Cwd: base.Cwd, User: base.User, Image: base.Image, Entrypoint: base.Entrypoint,
 		Packages: base.Packages, Languages: base.Languages, Warm: base.Warm,
 		Source: fmt.Sprintf("sandbox %s of %s@%s", sb.ID, base.Name, base.Digest),
-	}
+	}}
 	t.Origin = &bothy.TemplateOrigin{
 		Kind: bothy.FromSandbox, ID: sb.ID, Parameters: map[string]any{"sandbox": sb.ID, "memory": req.Memory},
 		Materials: []bothy.Material{{Name: base.Ref(), Digest: base.Digest}}, StartedAt: &t.CreatedAt,
@@ -48,13 +48,13 @@ func (s *Service) CreateTemplate(ctx context.Context, id string, req bothy.Templ
 		if base.Start != nil && base.Memory == nil { // the last step of a template build
 			t.Start, t.Source, t.Origin = base.Start, base.Source, base.Origin
 		}
-		return t, s.captureMemory(ctx, sb, t, base)
+		return &t.Template, s.captureMemory(ctx, sb, t, base)
 	}
-	return t, s.captureFiles(ctx, sb, t, base)
+	return &t.Template, s.captureFiles(ctx, sb, t, base)
 }
 
 // captureFiles creates a template from the files of a running or paused sandbox.
-func (s *Service) captureFiles(ctx context.Context, sb *store.Sandbox, t, base *bothy.Template) error {
+func (s *Service) captureFiles(ctx context.Context, sb *store.Sandbox, t, base *store.Template) error {
 	if sb.State == bothy.StatePaused {
 		dir, _, release, err := s.openSnapshot(ctx, sb.SnapshotID)
 		if err != nil {
@@ -76,7 +76,7 @@ func (s *Service) captureFiles(ctx context.Context, sb *store.Sandbox, t, base *
 }
 
 // captureMemory creates a template from a live snapshot, which is kept as long as the template.
-func (s *Service) captureMemory(ctx context.Context, sb *store.Sandbox, t, base *bothy.Template) error {
+func (s *Service) captureMemory(ctx context.Context, sb *store.Sandbox, t, base *store.Template) error {
 	if sb.State == bothy.StatePaused {
 		return invalid("sandbox %s is paused, and its memory can only be captured while it runs", sb.ID).
 			WithHint("Resume it first, or omit memory.")
@@ -116,7 +116,7 @@ func (s *Service) captureMemory(ctx context.Context, sb *store.Sandbox, t, base 
 
 // tryMemory restores the memory of a new template once as a test. If the host lacks the memory
 // for that, the first sandbox created from it is the test.
-func (s *Service) tryMemory(ctx context.Context, t, files *bothy.Template) error {
+func (s *Service) tryMemory(ctx context.Context, t, files *store.Template) error {
 	if free := s.admission.FreeMemoryMB(); free < t.Memory.MemoryMB+s.o.Pool.MinFreeMemoryMB {
 		s.log.Warn("not enough free memory to test the memory snapshot of a template", "template", t.Name, "free_mb", free)
 		return nil

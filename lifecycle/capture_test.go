@@ -9,21 +9,22 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/lifecycle/warm"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // makings notes the templates that are made.
-type makings struct{ made []*bothy.Template }
+type makings struct{ made []*store.Template }
 
-func (m *makings) Capture(_ context.Context, t, _ *bothy.Template, _ string) error {
+func (m *makings) Capture(_ context.Context, t, _ *store.Template, _ string) error {
 	m.made = append(m.made, t)
 	return nil
 }
 
-func (m *makings) Compare(context.Context, *bothy.Template, string, *bothy.Template, string, int) (*bothy.SnapshotChanges, error) {
+func (m *makings) Compare(context.Context, *store.Template, string, *store.Template, string, int) (*bothy.SnapshotChanges, error) {
 	return nil, errors.New("nothing is compared here")
 }
 
-func (m *makings) HoldsSnapshot(string) (*bothy.Template, error) { return nil, nil }
+func (m *makings) HoldsSnapshot(string) (*store.Template, error) { return nil, nil }
 
 // A template is made of processes that were seen to wake: in a machine that is gone afterwards.
 func TestMemoryOfATemplateIsTriedBeforeItIsThere(t *testing.T) {

@@ -7,11 +7,12 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/snapshot"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // snapshotFiles are the files of a snapshot, valid until release.
 type snapshotFiles struct {
-	base    *bothy.Template
+	base    *store.Template
 	changes string
 	release func()
 }

@@ -94,7 +94,7 @@ func (s *Service) CheckCreate(ctx context.Context, req bothy.SandboxCreate) erro
 //
 // A sandbox that gets a ready machine need not be stored in advance: if the server dies, the
 // next one finds a machine without an owner.
-func (s *Service) createOf(ctx context.Context, sb *store.Sandbox, t *bothy.Template, memory string, req bothy.SandboxCreate, start func() (*instance.Instance, error)) (*bothy.Sandbox, error) {
+func (s *Service) createOf(ctx context.Context, sb *store.Sandbox, t *store.Template, memory string, req bothy.SandboxCreate, start func() (*instance.Instance, error)) (*bothy.Sandbox, error) {
 	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return nil, err
@@ -230,7 +230,7 @@ func (s *Service) startFailed(ctx context.Context, sb *store.Sandbox, cause erro
 }
 
 // assignOrStart starts a new sandbox the fastest way that works.
-func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *bothy.Template, memory string, claimed *instance.Instance, start func() (*instance.Instance, error)) (*instance.Instance, error) {
+func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *store.Template, memory string, claimed *instance.Instance, start func() (*instance.Instance, error)) (*instance.Instance, error) {
 	if claimed == nil {
 		return start()
 	}
@@ -252,7 +252,7 @@ func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *bothy
 }
 
 // startNew restores a machine from a golden snapshot, or boots one.
-func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *bothy.Template) (*instance.Instance, error) {
+func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *store.Template) (*instance.Instance, error) {
 	s.warm.Asked(sb, t, "", false)
 	s.sees(sb, nil)
 	if g := s.warm.Golden(ctx, sb, t); g != nil {
@@ -270,7 +270,7 @@ func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *bothy.Temp
 }
 
 // assign turns a ready machine into this sandbox. If that fails, the machine is destroyed.
-func (s *Service) assign(ctx context.Context, sb *store.Sandbox, t *bothy.Template, l *instance.Instance) (*instance.Instance, error) {
+func (s *Service) assign(ctx context.Context, sb *store.Sandbox, t *store.Template, l *instance.Instance) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, assignTimeout))
 	defer cancel()
 	var undo cleanup.Stack
@@ -295,7 +295,7 @@ func (s *Service) assign(ctx context.Context, sb *store.Sandbox, t *bothy.Templa
 // startMachine starts a machine, attaches to it, gives it its identity, and stores the sandbox
 // as running. key is the key that the guest already has, if any. On failure the machine is
 // destroyed and the stored sandbox is unchanged.
-func (s *Service) startMachine(ctx context.Context, sb *store.Sandbox, t *bothy.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
+func (s *Service) startMachine(ctx context.Context, sb *store.Sandbox, t *store.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, instance.StartTimeout))
 	defer cancel()
 	var undo cleanup.Stack
@@ -325,7 +325,7 @@ func (s *Service) startMachine(ctx context.Context, sb *store.Sandbox, t *bothy.
 }
 
 // activate gives an attached machine the sandbox's identity, and stores the sandbox as running.
-func (s *Service) activate(ctx context.Context, l *instance.Instance, sb *store.Sandbox, t *bothy.Template, took *instance.Steps) error {
+func (s *Service) activate(ctx context.Context, l *instance.Instance, sb *store.Sandbox, t *store.Template, took *instance.Steps) error {
 	if err := s.machines.Identify(ctx, l, sb, t, took); err != nil {
 		return instance.StartError(l.Machine, err)
 	}
@@ -383,7 +383,7 @@ func (s *Service) startCopy(ctx context.Context, c *store.Sandbox, from *frozen)
 }
 
 // createFromMemory creates a sandbox from a template with memory.
-func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template) (*bothy.Sandbox, error) {
+func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate, t *store.Template) (*bothy.Sandbox, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return nil, err

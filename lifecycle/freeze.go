@@ -282,7 +282,7 @@ func checking(ctx context.Context, dir string, m *snapshot.Manifest) *frozen {
 
 // restore starts a machine from a snapshot: with its memory if the engine build that wrote it
 // is available, and otherwise only with its files. It reports which.
-func (s *Service) restore(ctx context.Context, sb *store.Sandbox, t *bothy.Template, from *frozen) (bothy.Machine, *bothy.Resumed, error) {
+func (s *Service) restore(ctx context.Context, sb *store.Sandbox, t *store.Template, from *frozen) (bothy.Machine, *bothy.Resumed, error) {
 	if a := from.ahead; a != nil {
 		from.ahead = nil
 		defer a.cancel()
@@ -294,7 +294,7 @@ func (s *Service) restore(ctx context.Context, sb *store.Sandbox, t *bothy.Templ
 	return s.restoreMachine(ctx, sb, t, from, false)
 }
 
-func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *bothy.Template, from *frozen, concurrent bool) (bothy.Machine, *bothy.Resumed, error) {
+func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *store.Template, from *frozen, concurrent bool) (bothy.Machine, *bothy.Resumed, error) {
 	m := from.m
 	engine, err := s.engines.Need(ctx, sb.Engine)
 	if err != nil {
@@ -364,7 +364,7 @@ func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *both
 
 // templateOf finds the image that memory was written with, under its former name if that still
 // refers to it: older engine builds expect it at the same path.
-func (s *Service) templateOf(ctx context.Context, project, name, digest string) (*bothy.Template, error) {
+func (s *Service) templateOf(ctx context.Context, project, name, digest string) (*store.Template, error) {
 	if ref, err := bothy.ParseTemplateRef(name); err == nil && ref.Name != "" {
 		if t, err := s.o.Templates.LookupFor(ctx, project, ref.Name+"@"+digest); err == nil {
 			return t, nil
@@ -374,7 +374,7 @@ func (s *Service) templateOf(ctx context.Context, project, name, digest string) 
 }
 
 // restoreTemplate starts a machine without an owner from a template's memory.
-func (s *Service) restoreTemplate(ctx context.Context, sb *store.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error) {
+func (s *Service) restoreTemplate(ctx context.Context, sb *store.Sandbox, t *store.Template, snapshotID string) (bothy.Machine, string, error) {
 	dir, m, done, err := s.openSnapshot(ctx, snapshotID)
 	if err != nil {
 		return nil, "", err

@@ -180,15 +180,15 @@ type templates struct{ image string }
 
 var digest = "sha256:" + strings.Repeat("1", 64)
 
-func (t templates) LookupFor(_ context.Context, _, name string) (*bothy.Template, error) {
+func (t templates) LookupFor(_ context.Context, _, name string) (*store.Template, error) {
 	return t.Lookup(name)
 }
 
-func (t templates) Lookup(name string) (*bothy.Template, error) {
+func (t templates) Lookup(name string) (*store.Template, error) {
 	if name == "none" {
 		return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template %q", name)
 	}
-	return &bothy.Template{Name: name, Digest: digest, RootFS: t.image, Env: map[string]string{"T": "template"}}, nil
+	return &store.Template{Template: bothy.Template{Name: name, Digest: digest, Env: map[string]string{"T": "template"}}, RootFS: t.image}, nil
 }
 
 // gateway remembers its policy.

@@ -132,9 +132,9 @@ type Retention struct {
 // Templates finds templates. The service calls it for itself, so it checks no scope.
 type Templates interface {
 	// Lookup finds a public template by name, or any template by digest.
-	Lookup(name string) (*bothy.Template, error)
+	Lookup(name string) (*store.Template, error)
 	// LookupFor finds one as a project sees it.
-	LookupFor(ctx context.Context, project, name string) (*bothy.Template, error)
+	LookupFor(ctx context.Context, project, name string) (*store.Template, error)
 }
 
 // Service implements bothy.SandboxService, SnapshotService, ExecService,
@@ -402,10 +402,10 @@ const maxComparisons = 2
 // TemplateMaker creates templates from the changes in sandboxes, and compares snapshots.
 type TemplateMaker interface {
 	// Capture creates a template from a base and a tar of changes, and fills in t.
-	Capture(ctx context.Context, t, base *bothy.Template, changes string) error
+	Capture(ctx context.Context, t, base *store.Template, changes string) error
 	// Compare lists at most limit files that differ between two snapshots, each given as a base
 	// and a tar of changes.
-	Compare(ctx context.Context, sinceBase *bothy.Template, since string, nowBase *bothy.Template, now string, limit int) (*bothy.SnapshotChanges, error)
+	Compare(ctx context.Context, sinceBase *store.Template, since string, nowBase *store.Template, now string, limit int) (*bothy.SnapshotChanges, error)
 	// HoldsSnapshot returns the template that needs a snapshot, or nil.
-	HoldsSnapshot(id string) (*bothy.Template, error)
+	HoldsSnapshot(id string) (*store.Template, error)
 }

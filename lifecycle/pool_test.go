@@ -22,6 +22,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/snapshot"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // shelf is a library of templates from which some can be taken away.
@@ -34,11 +35,11 @@ type shelf struct {
 	memory map[string]*bothy.TemplateMemory
 }
 
-func (s *shelf) LookupFor(_ context.Context, _, name string) (*bothy.Template, error) {
+func (s *shelf) LookupFor(_ context.Context, _, name string) (*store.Template, error) {
 	return s.Lookup(name)
 }
 
-func (s *shelf) Lookup(name string) (*bothy.Template, error) {
+func (s *shelf) Lookup(name string) (*store.Template, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	digest := name
@@ -48,7 +49,7 @@ func (s *shelf) Lookup(name string) (*bothy.Template, error) {
 	if s.gone[digest] {
 		return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template %q", name)
 	}
-	return &bothy.Template{Name: digest[7:], Digest: digest, RootFS: s.image, Warm: s.warm, Memory: s.memory[digest[7:]]}, nil
+	return &store.Template{Template: bothy.Template{Name: digest[7:], Digest: digest, Warm: s.warm, Memory: s.memory[digest[7:]]}, RootFS: s.image}, nil
 }
 
 func (s *shelf) remove(name string) {

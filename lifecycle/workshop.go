@@ -5,12 +5,13 @@ import (
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // StartFrom creates a sandbox from an image that need not be in the template library, with
 // changes to its files (see bothy.MachineSpec.FilesTar) if any. Template builds use it. The
 // sandbox counts like any other of the caller's, and none is kept ready for it.
-func (s *Service) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template, files string) (*bothy.Sandbox, error) {
+func (s *Service) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *store.Template, files string) (*bothy.Sandbox, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
 	if err != nil {
 		return nil, err

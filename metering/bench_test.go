@@ -24,7 +24,7 @@ func BenchmarkStartStop(b *testing.B) {
 		Store: db, Rates: bothy.Rates{Currency: "EUR", VCPUHour: 1},
 		Sandbox:   db.Sandbox,
 		Snapshots: db.AllSnapshots,
-		Templates: func(context.Context) ([]*bothy.Template, error) { return nil, nil },
+		Templates: func(context.Context) ([]*store.Template, error) { return nil, nil },
 		Project:   func(context.Context, string) error { return nil },
 	})
 	if err != nil {

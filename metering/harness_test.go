@@ -87,7 +87,7 @@ type world struct {
 
 	mu        sync.Mutex
 	snapshots []*bothy.Snapshot
-	templates []*bothy.Template
+	templates []*store.Template
 	sandboxes map[string]*store.Sandbox
 	machines  map[string]*machine
 	told      []bothy.Event
@@ -151,7 +151,7 @@ func (w *world) open() {
 			defer w.mu.Unlock()
 			return append([]*bothy.Snapshot{}, w.snapshots...), nil
 		},
-		Templates: func(context.Context) ([]*bothy.Template, error) { return w.templates, nil },
+		Templates: func(context.Context) ([]*store.Template, error) { return w.templates, nil },
 		Project: func(_ context.Context, id string) error {
 			if id == "nobody" {
 				return bothy.Errorf(bothy.CodeProjectNotFound, "there is no project %q", id)

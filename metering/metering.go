@@ -33,7 +33,7 @@ type Options struct {
 	Sandbox func(ctx context.Context, id string) (*store.Sandbox, error)
 	// Snapshots and Templates list all there are.
 	Snapshots func(ctx context.Context) ([]*bothy.Snapshot, error)
-	Templates func(ctx context.Context) ([]*bothy.Template, error)
+	Templates func(ctx context.Context) ([]*store.Template, error)
 	// Project returns CodeProjectNotFound for an unknown project.
 	Project func(ctx context.Context, id string) error
 	Rates   bothy.Rates

@@ -327,7 +327,7 @@ func TestKilledWhileWriting(t *testing.T) {
 
 func TestStorage(t *testing.T) {
 	w := newWorld(t)
-	w.templates = []*bothy.Template{{Name: "t", Digest: "d", SizeBytes: 5 << 20, CreatedAt: w.clock.Now().Wall.AddDate(-1, 0, 0)}}
+	w.templates = []*store.Template{{Template: bothy.Template{Name: "t", Digest: "d", SizeBytes: 5 << 20, CreatedAt: w.clock.Now().Wall.AddDate(-1, 0, 0)}}}
 	w.start("a", func(sb *store.Sandbox) { sb.Metadata = map[string]string{"team": "red"} })
 	w.stop("a")
 	snapshot := &bothy.Snapshot{ID: "s", SandboxID: "a", ProjectID: "p", Template: "t", SizeBytes: 10<<20 + 1, CreatedAt: w.clock.Now().Wall}

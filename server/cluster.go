@@ -380,7 +380,7 @@ type images struct {
 	names []string
 }
 
-func (i *images) of(all func() ([]*bothy.Template, error)) []string {
+func (i *images) of(all func() ([]*store.Template, error)) []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if time.Since(i.at) < imagesFor {

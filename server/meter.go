@@ -6,6 +6,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/metering"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // openMeter creates the usage meter. It counts nothing until runMeter.
@@ -13,7 +14,7 @@ func (s *Server) openMeter(ctx context.Context) (err error) {
 	s.meter, err = metering.New(ctx, metering.Options{
 		Storage: s.countsStorage(),
 		Store:   s.store, Sandbox: s.store.Sandbox, Snapshots: s.store.AllSnapshots,
-		Templates: func(context.Context) ([]*bothy.Template, error) { return s.templates.All() },
+		Templates: func(context.Context) ([]*store.Template, error) { return s.templates.All() },
 		Project: func(ctx context.Context, id string) error {
 			_, err := s.store.Project(ctx, id)
 			return err

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template"
@@ -42,7 +41,7 @@ func (s *Server) sharedTemplates() *template.Shared {
 }
 
 // fetchImage writes a template's image to a file on this host.
-func (s *Server) fetchImage(ctx context.Context, t *bothy.Template, to string) error {
+func (s *Server) fetchImage(ctx context.Context, t *store.Template, to string) error {
 	name := strings.TrimPrefix(t.Digest, digestPrefix)
 	tree, err := s.shared.Tree(ctx, store.TreeTemplates, name)
 	if err != nil {

@@ -9,12 +9,13 @@ import (
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
 // Adopt makes an image a template under t's name, and fills in its digest and size if missing.
 // The image also stays where it is, as the same file if it is on the library's disk.
-func (l *Library) Adopt(ctx context.Context, t *bothy.Template, image string) error {
+func (l *Library) Adopt(ctx context.Context, t *store.Template, image string) error {
 	ref, err := bothy.ParseTemplateRef(t.Name)
 	if err != nil || ref.Digest != "" {
 		return invalidName(t.Name)

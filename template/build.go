@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/templates"
 )
 
@@ -20,7 +21,7 @@ type build struct {
 	lib  *Library
 	work string // .build/<name>, removed at the end
 	root *rootfs
-	t    *bothy.Template
+	t    *store.Template
 	// force disables the use of anything kept from earlier builds.
 	force bool
 	// searchPath is the PATH of commands; "" means the default.
@@ -60,11 +61,11 @@ func (l *Library) BuildTemplate(ctx context.Context, req bothy.TemplateBuild, lo
 		log(bothy.BuildEvent{Step: "failed", Error: bothy.AsError(err).Detail})
 		return nil, err
 	}
-	log(bothy.BuildEvent{Step: "done", Percent: 100, Template: t})
-	return t, nil
+	log(bothy.BuildEvent{Step: "done", Percent: 100, Template: &t.Template})
+	return &t.Template, nil
 }
 
-func (l *Library) build(ctx context.Context, req bothy.TemplateBuild, log func(bothy.BuildEvent)) (*bothy.Template, error) {
+func (l *Library) build(ctx context.Context, req bothy.TemplateBuild, log func(bothy.BuildEvent)) (*store.Template, error) {
 	if err := check(req); err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func (l *Library) build(ctx context.Context, req bothy.TemplateBuild, log func(b
 
 // upToDate reports whether rebuilding a template would change nothing. A remote image may have
 // changed, which only Force checks.
-func upToDate(t *bothy.Template, req bothy.TemplateBuild) bool {
+func upToDate(t *store.Template, req bothy.TemplateBuild) bool {
 	if req.Image != "" {
 		return true
 	}
@@ -134,7 +135,7 @@ func (l *Library) newBuild(ref bothy.TemplateRef, log func(bothy.BuildEvent)) (*
 		lib:  l,
 		work: l.workFolder(ref.Name),
 		log:  log,
-		t: &bothy.Template{
+		t: &store.Template{Template: bothy.Template{
 			Version:   bothy.ManifestVersion,
 			Name:      ref.Name,
 			Tag:       tagOf(tagLink(ref.Tag)),
@@ -142,7 +143,7 @@ func (l *Library) newBuild(ref bothy.TemplateRef, log func(bothy.BuildEvent)) (*
 			Env:       map[string]string{"LANG": "C.UTF-8", "PATH": defaultPath},
 			Cwd:       bothy.DefaultCwd,
 			Packages:  map[string]string{},
-		},
+		}},
 	}
 	if err := removeTree(b.work); err != nil {
 		return nil, fmt.Errorf("delete the rest of an earlier build: %w", err)
@@ -255,7 +256,7 @@ func explain(name string, err error) error {
 }
 
 // dropOld deletes unneeded images that a name no longer refers to.
-func (l *Library) dropOld(ctx context.Context, t *bothy.Template) {
+func (l *Library) dropOld(ctx context.Context, t *store.Template) {
 	_ = l.collect(ctx, t.Name) // the next collection tries again
 }
 

@@ -44,7 +44,7 @@ func builtIn(t *testing.T, name string, fresh bool) (*bothy.Template, string) {
 	l := NewLibrary(dir, Options{Share: share(t)})
 	built, err := l.BuildTemplate(as(t, bothy.ScopeTemplatesWrite), bothy.TemplateBuild{Name: name}, func(e bothy.BuildEvent) { t.Log(e.Step, e.Message) })
 	must(t, err)
-	root := unpackImageFile(t, built.RootFS)
+	root := unpackImageFile(t, row(t, l, built).RootFS)
 	// The tool that unpacks changes the owner after the mode, which drops this bit.
 	must(t, os.Chmod(filepath.Join(root, "usr/bin/sudo"), os.ModeSetuid|0o755))
 	return built, root

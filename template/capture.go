@@ -10,6 +10,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/store"
 	filetree "github.com/bothy-dev/bothy/template/tree"
 	"golang.org/x/sys/unix"
 )
@@ -17,7 +18,7 @@ import (
 // Capture makes a template from a base and the changes that a sandbox has made to its files, as
 // a tar in the engines' format. It is called t.Name, which may have a tag, and belongs to the
 // caller's project. What identifies the machine, such as its host name, is removed.
-func (l *Library) Capture(ctx context.Context, t, base *bothy.Template, changes string) error {
+func (l *Library) Capture(ctx context.Context, t, base *store.Template, changes string) error {
 	files, err := Changed(ctx, base.RootFS, changes)
 	if err != nil {
 		return captureError(t.Name, err)
@@ -78,7 +79,7 @@ func captureError(name string, err error) error {
 }
 
 // HoldsSnapshot returns the template that starts from a snapshot's memory, if any.
-func (l *Library) HoldsSnapshot(id string) (*bothy.Template, error) {
+func (l *Library) HoldsSnapshot(id string) (*store.Template, error) {
 	all, err := l.All()
 	if err != nil {
 		return nil, err

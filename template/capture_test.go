@@ -8,6 +8,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/store"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,7 +34,7 @@ func TestTheSameChangesMakeTheSameImage(t *testing.T) {
 	tar := changes(t, tar.Header{Typeflag: tar.TypeDir, Name: "./opt", Mode: 0o755}, tar.Header{Typeflag: tar.TypeChar, Name: "./bin/sh"})
 	var digests []string
 	for _, name := range []string{"one", "team/two:v2"} {
-		made := &bothy.Template{Version: bothy.ManifestVersion, Name: name}
+		made := &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: name}}
 		must(t, l.Capture(project(t, "red"), made, base, tar))
 		digests = append(digests, made.Digest)
 		dir := unpackImageFile(t, made.RootFS)
@@ -55,7 +56,7 @@ func TestACaptureThatFailsLeavesNothing(t *testing.T) {
 	must(t, err)
 	broken := filepath.Join(t.TempDir(), "broken.tar")
 	must(t, os.WriteFile(broken, []byte("no tar, though longer than nothing at all"), 0o600))
-	made := &bothy.Template{Version: bothy.ManifestVersion, Name: "app"}
+	made := &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: "app"}}
 	fails(t, l.Capture(project(t, "red"), made, base, broken), bothy.CodeTemplateInvalid, "app")
 	full := failpoint.Set("template.capture", func() error { return unix.ENOSPC })
 	fails(t, l.Capture(project(t, "red"), made, base, changes(t)), bothy.CodeDiskFull, "no room")

@@ -4,11 +4,12 @@ import (
 	"context"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
 // Compare lists at most limit paths whose files differ between since and now.
-func (l *Library) Compare(ctx context.Context, sinceBase *bothy.Template, since string, nowBase *bothy.Template, now string, limit int) (*bothy.SnapshotChanges, error) {
+func (l *Library) Compare(ctx context.Context, sinceBase *store.Template, since string, nowBase *store.Template, now string, limit int) (*bothy.SnapshotChanges, error) {
 	base, err := filetree.Read(sinceBase.RootFS)
 	if err != nil {
 		return nil, err

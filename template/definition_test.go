@@ -10,6 +10,7 @@ import (
 	"testing/fstest"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/templates"
 )
 
@@ -74,14 +75,14 @@ func TestAnOldTemplateIsNotUpToDate(t *testing.T) {
 	recipe, err := d.recipe(templates.Files)
 	must(t, err)
 	build := bothy.TemplateBuild{Name: "python-3.12"}
-	if !upToDate(&bothy.Template{Recipe: recipe}, build) {
+	if !upToDate(&store.Template{Template: bothy.Template{Recipe: recipe}}, build) {
 		t.Error("a template of this recipe would be built again")
 	}
-	if upToDate(&bothy.Template{}, build) {
+	if upToDate(&store.Template{}, build) {
 		t.Error("a template of another recipe would be taken for this one")
 	}
 	build.Image = "busybox"
-	if !upToDate(&bothy.Template{}, build) {
+	if !upToDate(&store.Template{}, build) {
 		t.Error("an image would be imported again")
 	}
 }

@@ -28,13 +28,13 @@ type fetching struct {
 const fetchTimeout = 30 * time.Minute
 
 // isHere reports whether this host has the image of a template.
-func isHere(t *bothy.Template) bool {
+func isHere(t *store.Template) bool {
 	_, err := os.Stat(t.RootFS)
 	return err == nil
 }
 
 // bring makes sure that this host has a template's image, fetching it if needed.
-func (l *Library) bring(ctx context.Context, t *bothy.Template) error {
+func (l *Library) bring(ctx context.Context, t *store.Template) error {
 	if l.common == nil || isHere(t) {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (l *Library) bring(ctx context.Context, t *bothy.Template) error {
 }
 
 // fetch starts fetching a template's image, unless that is in progress.
-func (l *Library) fetch(t *bothy.Template) *fetching {
+func (l *Library) fetch(t *store.Template) *fetching {
 	s, at := l.common, l.of(t.Project)
 	path := filepath.Join(at.home(t.Name), digestOf(t.Digest))
 	s.mu.Lock()
@@ -78,7 +78,7 @@ func (l *Library) fetch(t *bothy.Template) *fetching {
 }
 
 // fetchNow fetches an image into this library, completely or not at all.
-func (l *Library) fetchNow(ctx context.Context, t *bothy.Template) error {
+func (l *Library) fetchNow(ctx context.Context, t *store.Template) error {
 	if isHere(t) {
 		return nil // another fetch has just finished
 	}
@@ -146,7 +146,7 @@ func (l *Library) removeFetches() error {
 
 // linkFetched gives a fetched image the names in the folder that it has in the store, so that a
 // server that later leaves the cluster finds them.
-func (l *Library) linkFetched(t *bothy.Template) error {
+func (l *Library) linkFetched(t *store.Template) error {
 	unlock, free, err := l.tryLock(t.Name)
 	if err != nil || !free {
 		return err // the holder of the lock links names itself
@@ -160,7 +160,7 @@ func (l *Library) linkFetched(t *bothy.Template) error {
 }
 
 // sameImage is the path of an image that another name or project has here, or "".
-func (l *Library) sameImage(t *bothy.Template) string {
+func (l *Library) sameImage(t *store.Template) string {
 	all, err := l.root().everything()
 	if err != nil {
 		return ""
@@ -178,7 +178,7 @@ func (l *Library) sameImage(t *bothy.Template) string {
 }
 
 // checkImage verifies an image's digest, and syncs it.
-func checkImage(ctx context.Context, t *bothy.Template, image string) error {
+func checkImage(ctx context.Context, t *store.Template, image string) error {
 	f, err := os.Open(image)
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func roomFor(dir string, bytes, free int64) error {
 // byDigestElsewhere finds a template by the digest of an image that this host does not have. It
 // is not found if no host has published it, or if it belongs to a project that is not in the
 // given libraries.
-func (l *Library) byDigestElsewhere(ctx context.Context, in []*Library, hex string) (*bothy.Template, error) {
+func (l *Library) byDigestElsewhere(ctx context.Context, in []*Library, hex string) (*store.Template, error) {
 	if l.common == nil || !isDigest(digestPrefix+hex) {
 		return nil, noDigest(hex)
 	}
@@ -238,7 +238,7 @@ func (l *Library) byDigestElsewhere(ctx context.Context, in []*Library, hex stri
 
 // away returns a template whose image this host does not have yet, as this library will store
 // it.
-func (l *Library) away(t *bothy.Template, name, tag string) *bothy.Template {
+func (l *Library) away(t *store.Template, name, tag string) *store.Template {
 	t = clone(t)
 	t.Name, t.Tag, t.Project = name, tag, l.project
 	t.RootFS = filepath.Join(l.home(name), digestOf(t.Digest), imageName)

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -109,13 +110,21 @@ func small(t *testing.T) v1.Image {
 		entry{name: "etc/passwd", content: "root:x:0:0:root:/root:/bin/sh\n", mode: 0o644}))
 }
 
+// row is a template as the server knows it.
+func row(t *testing.T, l *Library, of *bothy.Template) *store.Template {
+	t.Helper()
+	found, err := l.Find(of.Project, of.Name+"@"+of.Digest)
+	must(t, err)
+	return found
+}
+
 // build makes a template from an image and returns it with its unpacked files.
-func buildImage(t *testing.T, img v1.Image) (*bothy.Template, string) {
+func buildImage(t *testing.T, img v1.Image) (*store.Template, string) {
 	t.Helper()
 	l := NewLibrary(t.TempDir(), Options{})
 	tmpl, err := l.BuildTemplate(as(t, bothy.ScopeAdmin), bothy.TemplateBuild{Name: "tools", Image: push(t, img)}, nil)
 	must(t, err)
-	return tmpl, unpackImageFile(t, tmpl.RootFS)
+	return row(t, l, tmpl), unpackImageFile(t, row(t, l, tmpl).RootFS)
 }
 
 // unpackImageFile extracts an EROFS image with a tool that is not ours.

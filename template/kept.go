@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 const (
@@ -27,12 +27,12 @@ type shelf struct {
 
 // kept is a verified version, with the state of its files at that time.
 type kept struct {
-	template        *bothy.Template
+	template        *store.Template
 	manifest, image os.FileInfo
 }
 
 // get returns a copy of the cached entry, unless the files have changed.
-func (s *shelf) get(path string) *bothy.Template {
+func (s *shelf) get(path string) *store.Template {
 	s.mu.Lock()
 	k, ok := s.all[path]
 	s.mu.Unlock()
@@ -61,7 +61,7 @@ func unchanged(path string, was os.FileInfo) bool {
 	return err == nil && os.SameFile(was, is) && is.Size() == was.Size() && is.ModTime().Equal(was.ModTime())
 }
 
-func clone(t *bothy.Template) *bothy.Template {
+func clone(t *store.Template) *store.Template {
 	c := *t
 	c.Env, c.Packages = maps.Clone(t.Env), maps.Clone(t.Packages)
 	c.Entrypoint, c.Languages, c.Warm = slices.Clone(t.Entrypoint), slices.Clone(t.Languages), slices.Clone(t.Warm)

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 const (
@@ -84,12 +85,22 @@ func (l *Library) Templates(ctx context.Context) ([]*bothy.Template, error) {
 		return nil, err
 	}
 	l.look(ctx)
-	return l.listed(l.visible(c.ProjectID))
+	list, err := l.listed(l.visible(c.ProjectID))
+	return shown(list), err
+}
+
+// shown are what clients see of templates.
+func shown(list []*store.Template) []*bothy.Template {
+	all := make([]*bothy.Template, len(list))
+	for i, t := range list {
+		all[i] = &t.Template
+	}
+	return all
 }
 
 // Lookup finds a template for the server itself: a public one by name, or any image by digest,
 // even an untagged one. It checks no scope.
-func (l *Library) Lookup(name string) (*bothy.Template, error) {
+func (l *Library) Lookup(name string) (*store.Template, error) {
 	if hex, ok := strings.CutPrefix(name, digestPrefix); ok {
 		all, err := l.everything()
 		if err != nil {
@@ -103,7 +114,7 @@ func (l *Library) Lookup(name string) (*bothy.Template, error) {
 }
 
 // ifHere starts to fetch an image that this host does not have, and returns an error meanwhile.
-func (l *Library) ifHere(t *bothy.Template, err error) (*bothy.Template, error) {
+func (l *Library) ifHere(t *store.Template, err error) (*store.Template, error) {
 	if err != nil || l.common == nil || isHere(t) {
 		return t, err
 	}
@@ -113,6 +124,14 @@ func (l *Library) ifHere(t *bothy.Template, err error) (*bothy.Template, error) 
 
 // Template finds a template as the caller's project sees it.
 func (l *Library) Template(ctx context.Context, name string) (*bothy.Template, error) {
+	t, err := l.findForCaller(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &t.Template, nil
+}
+
+func (l *Library) findForCaller(ctx context.Context, name string) (*store.Template, error) {
 	c, err := bothy.Require(ctx, bothy.ScopeTemplatesRead)
 	if err != nil {
 		return nil, err
@@ -123,7 +142,7 @@ func (l *Library) Template(ctx context.Context, name string) (*bothy.Template, e
 
 // LookupFor finds a template as a project sees it, in order to use it: no server deletes its
 // image until this one no longer needs it. An image on other hosts is fetched.
-func (l *Library) LookupFor(ctx context.Context, project, name string) (*bothy.Template, error) {
+func (l *Library) LookupFor(ctx context.Context, project, name string) (*store.Template, error) {
 	l.look(ctx)
 	t, err := l.find(project, name)
 	if hex, ok := strings.CutPrefix(name, digestPrefix); ok && bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
@@ -142,7 +161,7 @@ func (l *Library) LookupFor(ctx context.Context, project, name string) (*bothy.T
 }
 
 // find finds a template as a project sees it: its own, then public ones.
-func (l *Library) find(project, name string) (*bothy.Template, error) {
+func (l *Library) find(project, name string) (*store.Template, error) {
 	ref, err := bothy.ParseTemplateRef(name)
 	if err != nil {
 		return nil, err
@@ -160,7 +179,7 @@ func (l *Library) find(project, name string) (*bothy.Template, error) {
 }
 
 // byRef finds one of this library's own templates.
-func (l *Library) byRef(ref bothy.TemplateRef) (*bothy.Template, error) {
+func (l *Library) byRef(ref bothy.TemplateRef) (*store.Template, error) {
 	version := tagLink(ref.Tag)
 	if ref.Digest != "" {
 		version = strings.TrimPrefix(ref.Digest, digestPrefix)
@@ -182,14 +201,14 @@ func (l *Library) byRef(ref bothy.TemplateRef) (*bothy.Template, error) {
 }
 
 // awayBy finds an image of a name on other hosts, or returns nil.
-func (l *Library) awayBy(name, hex string) *bothy.Template {
+func (l *Library) awayBy(name, hex string) *store.Template {
 	for _, n := range l.common.withName(l.project, name, func(_ nameKey, n sharedName) bool { return n.digest == digestPrefix+hex }) {
 		return l.away(n.template, name, "")
 	}
 	return nil
 }
 
-func byDigest(in []*Library, hex string) (*bothy.Template, error) {
+func byDigest(in []*Library, hex string) (*store.Template, error) {
 	if !filepath.IsLocal(hex) || strings.ContainsRune(hex, filepath.Separator) {
 		return nil, noDigest(hex)
 	}
@@ -226,7 +245,7 @@ func (l *Library) inUse(ctx context.Context, hex string, without map[string]bool
 }
 
 // load reads one version of a template and checks it against its image.
-func (l *Library) load(name, version string) (*bothy.Template, error) {
+func (l *Library) load(name, version string) (*store.Template, error) {
 	path := l.path(name, version)
 	if row, known := l.common.of(l.key(name, version)); known && row.digest != "" {
 		if _, err := os.Stat(filepath.Join(path, imageName)); errors.Is(err, fs.ErrNotExist) {
@@ -240,7 +259,7 @@ func (l *Library) load(name, version string) (*bothy.Template, error) {
 	return t, err
 }
 
-func (l *Library) loadPath(name, path string) (*bothy.Template, error) {
+func (l *Library) loadPath(name, path string) (*store.Template, error) {
 	if t := l.shelf.get(path); t != nil {
 		return t, nil
 	}
@@ -257,12 +276,10 @@ func (l *Library) loadPath(name, path string) (*bothy.Template, error) {
 	if err != nil {
 		return nil, damaged(name, "its manifest cannot be read").Because(err)
 	}
-	t := &bothy.Template{}
-	m := manifest{Template: t}
-	if err := json.Unmarshal(data, &m); err != nil {
+	t := &store.Template{}
+	if err := json.Unmarshal(data, t); err != nil {
 		return nil, damaged(name, "its manifest is not valid JSON").Because(err)
 	}
-	t.Origin = m.Origin
 	if t.Version != bothy.ManifestVersion {
 		return nil, damaged(name, fmt.Sprintf("its manifest has version %d, but this server supports version %d", t.Version, bothy.ManifestVersion))
 	}

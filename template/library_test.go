@@ -15,6 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
@@ -38,7 +39,7 @@ func TestTemplatesAreListedByName(t *testing.T) {
 	if len(list) != 2 || list[0].Name != "one" || list[1].Name != "two" {
 		t.Fatalf("listed %v", list)
 	}
-	if _, err := os.Stat(list[0].RootFS); err != nil {
+	if _, err := os.Stat(row(t, l, list[0]).RootFS); err != nil {
 		t.Error(err)
 	}
 }
@@ -89,7 +90,7 @@ func TestAnImageIsFoundByItsDigestAfterItsNameMovedOn(t *testing.T) {
 	if now.Digest == old.Digest {
 		t.Fatal("the digest stayed")
 	}
-	again, err := l.Template(as(t, bothy.ScopeTemplatesRead), old.Digest)
+	again, err := l.findForCaller(as(t, bothy.ScopeTemplatesRead), old.Digest)
 	must(t, err)
 	if again.RootFS != old.RootFS || again.Digest != old.Digest {
 		t.Errorf("found %v, want %v", again, old)
@@ -109,18 +110,18 @@ func TestAnImageThatNobodyNeedsGoesWhenItsNameMovesOn(t *testing.T) {
 }
 
 func TestDamageIsNamed(t *testing.T) {
-	for what, harm := range map[string]func(*testing.T, *bothy.Template){
-		"cannot be read": func(t *testing.T, b *bothy.Template) {
+	for what, harm := range map[string]func(*testing.T, *store.Template){
+		"cannot be read": func(t *testing.T, b *store.Template) {
 			must(t, os.Remove(filepath.Join(filepath.Dir(b.RootFS), manifestName)))
 		},
-		"not valid JSON": func(t *testing.T, b *bothy.Template) {
+		"not valid JSON": func(t *testing.T, b *store.Template) {
 			must(t, os.WriteFile(filepath.Join(filepath.Dir(b.RootFS), manifestName), []byte("{"), 0o644))
 		},
-		"version 9": func(t *testing.T, b *bothy.Template) {
+		"version 9": func(t *testing.T, b *store.Template) {
 			must(t, os.WriteFile(filepath.Join(filepath.Dir(b.RootFS), manifestName), []byte(`{"version":9}`), 0o644))
 		},
-		"bytes where the manifest says": func(t *testing.T, b *bothy.Template) { must(t, os.Truncate(b.RootFS, 4096)) },
-		"image is missing":              func(t *testing.T, b *bothy.Template) { must(t, os.Remove(b.RootFS)) },
+		"bytes where the manifest says": func(t *testing.T, b *store.Template) { must(t, os.Truncate(b.RootFS, 4096)) },
+		"image is missing":              func(t *testing.T, b *store.Template) { must(t, os.Remove(b.RootFS)) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			l := library(t, Options{}, "tools")
@@ -145,7 +146,7 @@ func libraryOf(t *testing.T, img v1.Image) *Library {
 }
 
 // age has a template be as old as most are, and looked up before.
-func age(t *testing.T, l *Library, name string) *bothy.Template {
+func age(t *testing.T, l *Library, name string) *store.Template {
 	t.Helper()
 	b, err := l.Lookup(name)
 	must(t, err)

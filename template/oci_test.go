@@ -265,7 +265,7 @@ func TestAnImageFromALayoutFolderAndFromATar(t *testing.T) {
 		l := NewLibrary(t.TempDir(), Options{})
 		tmpl, err := l.BuildTemplate(as(t, bothy.ScopeAdmin), bothy.TemplateBuild{Name: "tools", Image: path}, nil)
 		must(t, err)
-		dir := unpackImageFile(t, tmpl.RootFS)
+		dir := unpackImageFile(t, row(t, l, tmpl).RootFS)
 		has(t, dir, "bin/sh", "x")
 		hasNot(t, dir, "wrong")
 	}

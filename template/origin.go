@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template/provenance"
 )
 
 // TemplateProvenance returns the provenance of a template that the caller may use.
 func (l *Library) TemplateProvenance(ctx context.Context, name string) (json.RawMessage, error) {
-	t, err := l.Template(ctx, name)
+	t, err := l.findForCaller(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -26,12 +27,12 @@ func (l *Library) TemplateProvenance(ctx context.Context, name string) (json.Raw
 	return provenance.Statement(&known)
 }
 
-func builtInOrigin(t *bothy.Template) *bothy.TemplateOrigin {
+func builtInOrigin(t *store.Template) *bothy.TemplateOrigin {
 	return &bothy.TemplateOrigin{Kind: bothy.FromBuiltIn, Parameters: map[string]any{"template": t.Name, "recipe": t.Recipe}}
 }
 
 // signOff adds the provenance of a finished template.
-func (l *Library) signOff(t *bothy.Template) {
+func (l *Library) signOff(t *store.Template) {
 	if t.Origin == nil {
 		return
 	}

@@ -68,8 +68,9 @@ func TestProvenanceThatNobodyRecorded(t *testing.T) {
 	l := NewLibrary(t.TempDir(), Options{})
 	ctx := as(t, bothy.ScopeAdmin)
 	for name, recipe := range map[string]string{"old": "", "shipped": "abc"} {
-		tmpl, err := l.BuildTemplate(ctx, bothy.TemplateBuild{Name: name, Image: push(t, small(t))}, nil)
+		made, err := l.BuildTemplate(ctx, bothy.TemplateBuild{Name: name, Image: push(t, small(t))}, nil)
 		must(t, err)
+		tmpl := row(t, l, made)
 		tmpl.Origin, tmpl.Recipe = nil, recipe
 		must(t, writeManifest(filepath.Dir(tmpl.RootFS), tmpl))
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 const projectsName = ".projects"
@@ -67,7 +68,7 @@ func (l *Library) everything() ([]*Library, error) {
 }
 
 // Find finds a template as a project sees it, without using it.
-func (l *Library) Find(project, name string) (*bothy.Template, error) { return l.find(project, name) }
+func (l *Library) Find(project, name string) (*store.Template, error) { return l.find(project, name) }
 
 // root is the library that contains those of all projects.
 func (l *Library) root() *Library {
@@ -78,7 +79,7 @@ func (l *Library) root() *Library {
 }
 
 // All lists the templates of all projects, for the server itself.
-func (l *Library) All() ([]*bothy.Template, error) {
+func (l *Library) All() ([]*store.Template, error) {
 	all, err := l.everything()
 	if err != nil {
 		return nil, err
@@ -87,13 +88,13 @@ func (l *Library) All() ([]*bothy.Template, error) {
 }
 
 // Here lists the templates of all projects whose images this host has.
-func (l *Library) Here() ([]*bothy.Template, error) {
+func (l *Library) Here() ([]*store.Template, error) {
 	all, err := l.All()
-	return slices.DeleteFunc(all, func(t *bothy.Template) bool { return !isHere(t) }), err
+	return slices.DeleteFunc(all, func(t *store.Template) bool { return !isHere(t) }), err
 }
 
-func (l *Library) listed(in []*Library) ([]*bothy.Template, error) {
-	list := []*bothy.Template{}
+func (l *Library) listed(in []*Library) ([]*store.Template, error) {
+	list := []*store.Template{}
 	for _, at := range in {
 		names, err := at.names()
 		if err != nil {
@@ -107,7 +108,7 @@ func (l *Library) listed(in []*Library) ([]*bothy.Template, error) {
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *bothy.Template) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(list, func(a, b *store.Template) int { return strings.Compare(a.Name, b.Name) })
 	return list, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 func project(t *testing.T, id string) context.Context {
@@ -13,20 +14,20 @@ func project(t *testing.T, id string) context.Context {
 }
 
 // adopted makes a template of another one's image, as a project would.
-func adopted(t *testing.T, l *Library, ctx context.Context, name string, of *bothy.Template) *bothy.Template {
+func adopted(t *testing.T, l *Library, ctx context.Context, name string, of *store.Template) *store.Template {
 	t.Helper()
-	made := &bothy.Template{Version: bothy.ManifestVersion, Name: name, CreatedAt: of.CreatedAt}
+	made := &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: name, CreatedAt: of.CreatedAt}}
 	must(t, l.Adopt(ctx, made, of.RootFS))
 	return made
 }
 
 // other is a template with other content than tools.
-func other(t *testing.T, l *Library, content string) *bothy.Template {
+func other(t *testing.T, l *Library, content string) *store.Template {
 	t.Helper()
 	img := image(t, config("A=1"), layer(t, entry{name: "new", content: content}))
 	made, err := l.BuildTemplate(as(t, bothy.ScopeTemplatesWrite), bothy.TemplateBuild{Name: "other", Image: push(t, img), Force: true}, nil)
 	must(t, err)
-	return made
+	return row(t, l, made)
 }
 
 func names(list []*bothy.Template) string {
@@ -73,7 +74,7 @@ func TestAProjectSeesItsOwnTemplatesAndThoseForAll(t *testing.T) {
 	fails(t, err, bothy.CodeTemplateNotFound)
 	all, err := l.All()
 	must(t, err)
-	if got := names(all); got != "red/team/app:v3 /tools " {
+	if got := names(shown(all)); got != "red/team/app:v3 /tools " {
 		t.Errorf("all are %s", got)
 	}
 	if _, err := l.Lookup(secret.Digest); err != nil {
@@ -177,7 +178,7 @@ func TestATemplateWithMemoryGoes(t *testing.T) {
 	})
 	red := project(t, "red")
 	adopted(t, l, red, "app:starting", other(t, l, "one"))
-	made := &bothy.Template{Version: bothy.ManifestVersion, Name: "app", Memory: &bothy.TemplateMemory{SnapshotID: "snp1"}}
+	made := &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: "app", Memory: &bothy.TemplateMemory{SnapshotID: "snp1"}}}
 	must(t, l.Adopt(red, made, other(t, l, "two").RootFS))
 	must(t, l.Untag(red, "app", "starting"))
 	must(t, l.Untag(red, "app", "none"))
@@ -196,7 +197,7 @@ func TestAnImageThatProcessesRunOnStays(t *testing.T) {
 	l := library(t, Options{InUse: free})
 	for _, c := range []context.Context{project(t, "red"), project(t, bothy.DefaultProject)} {
 		base := adopted(t, l, c, "base:v1", other(t, l, "one"))
-		made := &bothy.Template{Version: bothy.ManifestVersion, Name: "app", Memory: &bothy.TemplateMemory{SnapshotID: "snp1", BaseDigest: base.Digest}}
+		made := &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: "app", Memory: &bothy.TemplateMemory{SnapshotID: "snp1", BaseDigest: base.Digest}}}
 		must(t, l.Adopt(c, made, other(t, l, "two").RootFS))
 		other(t, l, "three")
 		fails(t, l.RemoveTemplate(c, "base"), bothy.CodeTemplateInUse)
@@ -273,7 +274,7 @@ func TestATemplateBeyondTheQuotaIsRefused(t *testing.T) {
 	one := other(t, l, "one")
 	quota = one.SizeBytes
 	adopted(t, l, red, "app", one)
-	made := &bothy.Template{Version: bothy.ManifestVersion, Name: "more"}
+	made := &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: "more"}}
 	fails(t, l.Adopt(red, made, other(t, l, "two").RootFS), bothy.CodeQuota, "bothy template rm")
 	if list, err := l.Templates(red); err != nil || names(list) != "red/app /other " {
 		t.Errorf("there is %s, %v", names(list), err)

@@ -11,7 +11,7 @@ import (
 
 // TemplateSBOM lists the packages in a template that the caller may use.
 func (l *Library) TemplateSBOM(ctx context.Context, name, format string) (json.RawMessage, error) {
-	t, err := l.Template(ctx, name)
+	t, err := l.findForCaller(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -27,6 +27,6 @@ func (l *Library) TemplateSBOM(ctx context.Context, name, format string) (json.R
 		return nil, damaged(t.Name, err.Error())
 	}
 	var b bytes.Buffer
-	err = sbom.Write(&b, t, list, format)
+	err = sbom.Write(&b, &t.Template, list, format)
 	return b.Bytes(), err
 }

@@ -14,12 +14,13 @@ import (
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // publish moves a finished image into the library and points its name to it. The folder work
 // contains the image and is empty afterwards. The order makes it crash-safe: sync, rename, then
 // move the link.
-func (l *Library) publish(ctx context.Context, t *bothy.Template, work string) error {
+func (l *Library) publish(ctx context.Context, t *store.Template, work string) error {
 	image := filepath.Join(work, imageName)
 	err := measure(t, image)
 	if err != nil {
@@ -99,7 +100,7 @@ func relink(home, link, version string) error {
 }
 
 // measure fills in the digest and size of an image if missing, and syncs it to disk.
-func measure(t *bothy.Template, image string) error {
+func measure(t *store.Template, image string) error {
 	f, err := os.Open(image)
 	if err != nil {
 		return fmt.Errorf("measure image: %w", err)
@@ -119,14 +120,8 @@ func measure(t *bothy.Template, image string) error {
 	return nil
 }
 
-// manifest is the content of a template's manifest.json.
-type manifest struct {
-	*bothy.Template
-	Origin *bothy.TemplateOrigin `json:"origin,omitempty"`
-}
-
-func writeManifest(dir string, t *bothy.Template) error {
-	data, err := json.MarshalIndent(manifest{t, t.Origin}, "", "  ")
+func writeManifest(dir string, t *store.Template) error {
+	data, err := json.MarshalIndent(t, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write manifest: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/stream"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
@@ -85,7 +86,7 @@ func (l *Library) PushTemplate(ctx context.Context, template string, req bothy.T
 
 // imageOf describes a template as a container image. The same template makes the same image.
 // The layer is read once, while it is sent.
-func imageOf(t *bothy.Template, layer io.ReadCloser) (v1.Image, error) {
+func imageOf(t *store.Template, layer io.ReadCloser) (v1.Image, error) {
 	c, err := empty.Image.ConfigFile()
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
@@ -36,7 +37,7 @@ func TestATemplateIsPushedAndComesBack(t *testing.T) {
 	if back.Env["GREETING"] != "hello" || back.Env["PATH"] != made.Env["PATH"] || back.Cwd != made.Cwd {
 		t.Errorf("it came back as %+v", back)
 	}
-	if want, got := listing(t, made), listing(t, back); want != got {
+	if want, got := listing(t, row(t, l, made)), listing(t, row(t, l, back)); want != got {
 		t.Errorf("it had\n%s\nand came back with\n%s", want, got)
 	}
 
@@ -66,7 +67,7 @@ func TestATemplateIsPushedAndComesBack(t *testing.T) {
 }
 
 // listing is all that an image has, in text.
-func listing(t *testing.T, of *bothy.Template) string {
+func listing(t *testing.T, of *store.Template) string {
 	t.Helper()
 	files, err := filetree.Read(of.RootFS)
 	must(t, err)

@@ -28,7 +28,7 @@ type Shared struct {
 	// State is a file with what the store and the folder had when they were last compared.
 	State string
 	// Fetch writes the image of a template to a file.
-	Fetch func(ctx context.Context, t *bothy.Template, to string) error
+	Fetch func(ctx context.Context, t *store.Template, to string) error
 	// Published is called with an image that this host has made.
 	Published func(digest string)
 	Log       *slog.Logger
@@ -41,7 +41,7 @@ type nameKey struct{ project, name, tag string }
 type sharedName struct {
 	digest   string // empty if it was removed
 	version  int64
-	template *bothy.Template
+	template *store.Template
 }
 
 // common are the names that hosts share. A library and those of its projects have one in
@@ -108,15 +108,13 @@ func newCommon(o *Shared) *common {
 }
 
 // sharedRecord is the record of a template in the store.
-func sharedRecord(t *bothy.Template) ([]byte, error) { return json.Marshal(manifest{t, t.Origin}) }
+func sharedRecord(t *store.Template) ([]byte, error) { return json.Marshal(t) }
 
-func sharedTemplate(n store.TemplateName) (*bothy.Template, error) {
-	t := &bothy.Template{}
-	m := manifest{Template: t}
-	if err := json.Unmarshal(n.Manifest, &m); err != nil {
+func sharedTemplate(n store.TemplateName) (*store.Template, error) {
+	t := &store.Template{}
+	if err := json.Unmarshal(n.Manifest, t); err != nil {
 		return nil, err
 	}
-	t.Origin = m.Origin
 	if t.Version != bothy.ManifestVersion || t.Digest != n.Digest || !isDigest(t.Digest) || t.SizeBytes <= 0 {
 		return nil, fmt.Errorf("its manifest has version %d, or belongs to another image", t.Version)
 	}
@@ -308,7 +306,7 @@ func (l *Library) look(ctx context.Context) {
 }
 
 // record stores names that were set here.
-func (l *Library) record(ctx context.Context, tagged ...*bothy.Template) error {
+func (l *Library) record(ctx context.Context, tagged ...*store.Template) error {
 	if l.common == nil {
 		return nil
 	}
@@ -333,7 +331,7 @@ func (l *Library) record(ctx context.Context, tagged ...*bothy.Template) error {
 	return err
 }
 
-func (l *Library) asNamed(t *bothy.Template) (n store.TemplateName, image store.Tree, err error) {
+func (l *Library) asNamed(t *store.Template) (n store.TemplateName, image store.Tree, err error) {
 	text, err := sharedRecord(t)
 	if err != nil {
 		return n, image, err
@@ -345,7 +343,7 @@ func (l *Library) asNamed(t *bothy.Template) (n store.TemplateName, image store.
 
 // recordLater is record for changes that are made here in any case: if the store is
 // unreachable, the next comparison stores them. It returns whether the store has them.
-func (l *Library) recordLater(ctx context.Context, t *bothy.Template) (told bool) {
+func (l *Library) recordLater(ctx context.Context, t *store.Template) (told bool) {
 	err := l.record(ctx, t)
 	if err != nil {
 		l.common.Log.Warn("cannot publish a template to the other hosts; trying again later", "template", t.Ref(), "error", err)

@@ -121,7 +121,7 @@ func (h *hostsOf) again(name string) *Library {
 	return l
 }
 
-func (h *hostsOf) fetch(ctx context.Context, t *bothy.Template, to string) error {
+func (h *hostsOf) fetch(ctx context.Context, t *store.Template, to string) error {
 	h.mu.Lock()
 	h.fetches++
 	h.mu.Unlock()

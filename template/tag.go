@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // TagTemplate adds tags to one of the caller's own templates, and returns it under each of
@@ -42,7 +43,8 @@ func (l *Library) TagTemplate(ctx context.Context, name string, tags []string) (
 		return nil, bothy.Errorf(bothy.CodeForbidden, "the template %s is public, and only the operator may tag it", ref.Name).
 			WithHint("Ask the operator of this server, or build a template of your own FROM %s.", ref.Name)
 	}
-	return own.tag(ctx, ref, tags)
+	tagged, err := own.tag(ctx, ref, tags)
+	return shown(tagged), err
 }
 
 // Untag removes a tag of the caller's project even if its image is needed; the image is then
@@ -70,7 +72,7 @@ func (l *Library) Untag(ctx context.Context, name, tag string) error {
 	return err
 }
 
-func (l *Library) tag(ctx context.Context, ref bothy.TemplateRef, tags []string) ([]*bothy.Template, error) {
+func (l *Library) tag(ctx context.Context, ref bothy.TemplateRef, tags []string) ([]*store.Template, error) {
 	unlock, err := l.lock(ctx, ref.Name, func() {})
 	if err != nil {
 		return nil, err
@@ -81,7 +83,7 @@ func (l *Library) tag(ctx context.Context, ref bothy.TemplateRef, tags []string)
 		return nil, err
 	}
 	version := filepath.Base(filepath.Dir(t.RootFS))
-	tagged := make([]*bothy.Template, len(tags))
+	tagged := make([]*store.Template, len(tags))
 	if l.common != nil {
 		for i, tag := range tags {
 			tagged[i] = clone(t)

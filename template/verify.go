@@ -7,12 +7,12 @@ import (
 	"io"
 	"os"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Verify reads a template's image and verifies its digest. That takes about a second per
 // gigabyte, so it is not done at starts but only when an operator asks.
-func Verify(ctx context.Context, t *bothy.Template) error {
+func Verify(ctx context.Context, t *store.Template) error {
 	f, err := os.Open(t.RootFS)
 	if err != nil {
 		return damaged(t.Name, "its image cannot be read").Because(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template"
 )
 
@@ -17,7 +18,7 @@ func TestVerifySeesAFlippedByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The SHA-256 of "image".
-	tm := &bothy.Template{Name: "x", RootFS: image, Digest: "sha256:6105d6cc76af400325e94d588ce511be5bfdbb73b437dc51eca43917d7a43e3d"}
+	tm := &store.Template{Template: bothy.Template{Name: "x", Digest: "sha256:6105d6cc76af400325e94d588ce511be5bfdbb73b437dc51eca43917d7a43e3d"}, RootFS: image}
 	if err := template.Verify(t.Context(), tm); err != nil {
 		t.Error(err)
 	}

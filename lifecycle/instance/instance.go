@@ -208,13 +208,13 @@ func OpenNetwork(gw bothy.Gateway, sb *store.Sandbox) error {
 
 // Identify gives the machine its identity. The policy is set first, so that existing
 // connections comply with it.
-func (s *Machines) Identify(ctx context.Context, l *Instance, sb *store.Sandbox, t *bothy.Template, took *Steps) error {
+func (s *Machines) Identify(ctx context.Context, l *Instance, sb *store.Sandbox, t *store.Template, took *Steps) error {
 	return s.IdentifyAs(ctx, l, sb, t, sb.ID, took)
 }
 
 // IdentifyAs is Identify with an id, which is empty while the machine has no owner. The guest
 // is not called if its identity is unchanged.
-func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *store.Sandbox, t *bothy.Template, id string, took *Steps) error {
+func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *store.Sandbox, t *store.Template, id string, took *Steps) error {
 	if err := OpenNetwork(l.Gateway, sb); err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *store.Sandbo
 
 // IdentifyAgain changes the identity of a running sandbox. Its key stays, so that a server that
 // dies in between can still connect.
-func (s *Machines) IdentifyAgain(ctx context.Context, l *Instance, sb *store.Sandbox, t *bothy.Template) error {
+func (s *Machines) IdentifyAgain(ctx context.Context, l *Instance, sb *store.Sandbox, t *store.Template) error {
 	who := s.identity(l, sb, t, sb.ID)
 	who.Key = sb.GuestKey
 	if l.told != nil && sameIdentity(*l.told, who) {
@@ -255,7 +255,7 @@ func (s *Machines) IdentifyAgain(ctx context.Context, l *Instance, sb *store.San
 }
 
 // identity is the identity of a sandbox's guest.
-func (s *Machines) identity(l *Instance, sb *store.Sandbox, t *bothy.Template, id string) bothy.Identity {
+func (s *Machines) identity(l *Instance, sb *store.Sandbox, t *store.Template, id string) bothy.Identity {
 	env := map[string]string{}
 	cas := s.o.CABundle
 	if keeper, ok := l.Gateway.(bothy.SecretKeeper); ok {

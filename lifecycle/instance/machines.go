@@ -66,7 +66,7 @@ func New(o Options, owner Owner) *Machines {
 	return &Machines{o: o, owner: owner, kept: keepalive.NewPool(o.Clock)}
 }
 
-func (s *Machines) MachineSpec(sb *store.Sandbox, t *bothy.Template) bothy.MachineSpec {
+func (s *Machines) MachineSpec(sb *store.Sandbox, t *store.Template) bothy.MachineSpec {
 	return bothy.MachineSpec{
 		ID: sb.ID, RootFS: t.RootFS, Guest: s.o.GuestImage, Hostname: hostname(sb), Limits: LimitsOf(sb),
 	}

@@ -100,7 +100,7 @@ const goldenAtOnce = 2
 
 // Golden returns the golden snapshot to restore a new sandbox from, or nil. One on another host
 // is fetched, which is faster than booting.
-func (s *Pool) Golden(ctx context.Context, sb *store.Sandbox, t *bothy.Template) *golden {
+func (s *Pool) Golden(ctx context.Context, sb *store.Sandbox, t *store.Template) *golden {
 	h := classOf(sb, "")
 	crowd := s.o.Busy() > goldenAtOnce
 	if crowd && !s.pool.runsCode(h.digest, s.o.Clock.Now()) {
@@ -121,7 +121,7 @@ const (
 
 // fetchedGolden returns a golden snapshot of another host, or nil. It does not wait while
 // another one is made or fetched.
-func (s *Pool) fetchedGolden(ctx context.Context, h class, t *bothy.Template) *golden {
+func (s *Pool) fetchedGolden(ctx context.Context, h class, t *store.Template) *golden {
 	gs := s.goldens
 	if s.o.Shared == nil || !s.wantsGolden(h, t) || !gs.making.TryLock() {
 		return nil
@@ -220,7 +220,7 @@ func (s *Pool) goldenName(h class) (string, error) {
 }
 
 // wantsGolden reports whether the golden snapshot of a class should be made now.
-func (s *Pool) wantsGolden(h class, t *bothy.Template) bool {
+func (s *Pool) wantsGolden(h class, t *store.Template) bool {
 	gs := s.goldens
 	if gs.store == nil || gs.max == 0 || h.memory != "" || len(t.Warm) == 0 || !s.o.Engines.Get(h.engine).Info().Snapshots {
 		return false
@@ -232,7 +232,7 @@ func (s *Pool) wantsGolden(h class, t *bothy.Template) bool {
 }
 
 // makeGolden finds or makes the golden snapshot of a class. No request waits for it.
-func (s *Pool) makeGolden(ctx context.Context, h class, t *bothy.Template) error {
+func (s *Pool) makeGolden(ctx context.Context, h class, t *store.Template) error {
 	begun := time.Now()
 	gs := s.goldens
 	gs.making.Lock()
@@ -258,7 +258,7 @@ func (s *Pool) makeGolden(ctx context.Context, h class, t *bothy.Template) error
 	return s.dropOldGoldens(ctx)
 }
 
-func (s *Pool) findOrMakeGolden(ctx context.Context, h class, t *bothy.Template) (_ *golden, found bool, err error) {
+func (s *Pool) findOrMakeGolden(ctx context.Context, h class, t *store.Template) (_ *golden, found bool, err error) {
 	name, err := s.goldenName(h)
 	if err != nil {
 		return nil, false, err
@@ -318,7 +318,7 @@ func (s *Pool) openGolden(ctx context.Context, name string, h class) (*golden, e
 
 // freezeGolden boots a machine without an owner or a network, warms it up and writes its
 // snapshot.
-func (s *Pool) freezeGolden(ctx context.Context, name string, h class, t *bothy.Template) error {
+func (s *Pool) freezeGolden(ctx context.Context, name string, h class, t *store.Template) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Engines.Patience(h.engine, instance.StartTimeout))
 	defer cancel()
 	var undo cleanup.Stack
@@ -371,7 +371,7 @@ func (s *Pool) freezeGolden(ctx context.Context, name string, h class, t *bothy.
 }
 
 // warm runs what the first user of a sandbox would have to wait for.
-func warm(ctx context.Context, g bothy.Guest, t *bothy.Template) error {
+func warm(ctx context.Context, g bothy.Guest, t *store.Template) error {
 	// An image without a shell needs no warm-up.
 	_, err := g.Exec(ctx, bothy.ExecRequest{Command: bothy.Command{Line: "true"}})
 	if err != nil && bothy.ErrorCode(err) != bothy.CodeCommandNotFound {
@@ -390,7 +390,7 @@ func warm(ctx context.Context, g bothy.Guest, t *bothy.Template) error {
 }
 
 // RestoreGolden starts a machine from the golden snapshot of its class.
-func (s *Pool) RestoreGolden(ctx context.Context, sb *store.Sandbox, t *bothy.Template, g *golden) (bothy.Machine, error) {
+func (s *Pool) RestoreGolden(ctx context.Context, sb *store.Sandbox, t *store.Template, g *golden) (bothy.Machine, error) {
 	if err := g.unchanged(); err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ type pool struct {
 
 // demand is the recent demand for a class.
 type demand struct {
-	template *bothy.Template
+	template *store.Template
 	creates  []time.Time
 	// starts is when a machine of the class was last started, for whatever reason.
 	starts   time.Time
@@ -97,7 +97,7 @@ func (p *pool) poke() {
 }
 
 // asked records a request for a machine. create distinguishes new sandboxes from resumed ones.
-func (p *pool) asked(h class, t *bothy.Template, now time.Time, create bool) {
+func (p *pool) asked(h class, t *store.Template, now time.Time, create bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d := p.demand[h]
@@ -282,7 +282,7 @@ func (s *Pool) quiet() bool {
 // want is what a class should have.
 type want struct {
 	class
-	template *bothy.Template
+	template *store.Template
 	often    bool // worth more than spares
 	ready    int
 	spares   int
@@ -358,7 +358,7 @@ func (s *Pool) readyOf(h class) int {
 }
 
 // addReady prepares one ready machine.
-func (s *Pool) addReady(ctx context.Context, h class, t *bothy.Template) {
+func (s *Pool) addReady(ctx context.Context, h class, t *store.Template) {
 	begun := time.Now()
 	l, err := s.prepare(ctx, h, t)
 	p := s.pool
@@ -390,7 +390,7 @@ func (s *Pool) addReady(ctx context.Context, h class, t *bothy.Template) {
 }
 
 // prepare starts a machine that lacks only an owner. Its gateway is closed.
-func (s *Pool) prepare(ctx context.Context, h class, t *bothy.Template) (*instance.Instance, error) {
+func (s *Pool) prepare(ctx context.Context, h class, t *store.Template) (*instance.Instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Engines.Patience(h.engine, instance.StartTimeout))
 	defer cancel()
 	var undo cleanup.Stack
@@ -435,7 +435,7 @@ func (s *Pool) prepare(ctx context.Context, h class, t *bothy.Template) (*instan
 
 // restoreOrBoot starts a machine from its template's memory or a golden snapshot, or boots it
 // if there is none or it fails. It returns the key that the guest already has.
-func (s *Pool) restoreOrBoot(ctx context.Context, sb *store.Sandbox, h class, t *bothy.Template, g *golden) (bothy.Machine, string, error) {
+func (s *Pool) restoreOrBoot(ctx context.Context, sb *store.Sandbox, h class, t *store.Template, g *golden) (bothy.Machine, string, error) {
 	if h.memory != "" {
 		return s.o.RestoreMemory(ctx, sb, t, h.memory)
 	}

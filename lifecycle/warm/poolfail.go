@@ -3,7 +3,7 @@ package warm
 import (
 	"time"
 
-	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 const (
@@ -30,7 +30,7 @@ func (f failures) over(now time.Time) bool {
 }
 
 // fails records a failure; p.mu is held.
-func (p *pool) fails(h class, t *bothy.Template, now time.Time) failures {
+func (p *pool) fails(h class, t *store.Template, now time.Time) failures {
 	d := p.demand[h]
 	if d == nil {
 		d = &demand{template: t, starts: now}

@@ -45,7 +45,7 @@ func (h class) String() string {
 }
 
 // sandbox returns a sandbox of this class without an owner, which is not stored.
-func (h class) sandbox(id string, t *bothy.Template) *store.Sandbox {
+func (h class) sandbox(id string, t *store.Template) *store.Sandbox {
 	return &store.Sandbox{
 		Sandbox: bothy.Sandbox{
 			ID: id, Template: t.Name, Engine: h.engine,
@@ -58,7 +58,7 @@ func (h class) sandbox(id string, t *bothy.Template) *store.Sandbox {
 
 // defaultShape returns the class for a request that gives only a template, and the template
 // with its files.
-func (s *Pool) defaultShape(t *bothy.Template) (class, *bothy.Template, error) {
+func (s *Pool) defaultShape(t *store.Template) (class, *store.Template, error) {
 	if m := t.Memory; m != nil {
 		files, err := s.o.Known.Lookup(m.BaseDigest)
 		return memoryClass(m), files, err

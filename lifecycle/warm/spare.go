@@ -5,6 +5,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Spares are prespawned machines: an engine has started them halfway, and uses them for
@@ -16,7 +17,7 @@ func (s *Pool) preparer(engine string) bothy.Preparer {
 }
 
 // spareSpec is the spec of a spare for a class.
-func (s *Pool) spareSpec(h class, t *bothy.Template) bothy.MachineSpec {
+func (s *Pool) spareSpec(h class, t *store.Template) bothy.MachineSpec {
 	sb := h.sandbox("", t)
 	spec := s.o.Machines.MachineSpec(sb, t)
 	spec.Hostname = "sandbox"

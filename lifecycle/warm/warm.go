@@ -26,7 +26,7 @@ type Dependencies struct {
 	FreeMemoryMB func() int
 	// RestoreMemory starts a machine from a template's memory, and returns the key that its
 	// guest has.
-	RestoreMemory func(ctx context.Context, sb *store.Sandbox, t *bothy.Template, snapshotID string) (bothy.Machine, string, error)
+	RestoreMemory func(ctx context.Context, sb *store.Sandbox, t *store.Template, snapshotID string) (bothy.Machine, string, error)
 	// Shared are the golden snapshots of other hosts; nil without a cluster.
 	Shared SharedGoldens
 	// GuestImage and CABundle are part of every sandbox, so golden snapshots depend on them.
@@ -49,7 +49,7 @@ type SharedGoldens interface {
 
 // templateFinder finds templates by name or digest.
 type templateFinder interface {
-	Lookup(name string) (*bothy.Template, error)
+	Lookup(name string) (*store.Template, error)
 }
 
 // Pool prepares machines ahead of demand.
@@ -74,7 +74,7 @@ func (s *Pool) Touch() { s.pool.touch() }
 
 // Asked records a request for a machine, with the given memory snapshot of a template if any.
 // create distinguishes new sandboxes from resumed ones.
-func (s *Pool) Asked(sb *store.Sandbox, t *bothy.Template, memory string, create bool) {
+func (s *Pool) Asked(sb *store.Sandbox, t *store.Template, memory string, create bool) {
 	s.pool.asked(classOf(sb, memory), t, s.o.Clock.Now(), create)
 }
 
@@ -86,7 +86,7 @@ func (s *Pool) RanCode(digest string) { s.pool.ranCode(digest, s.o.Clock.Now()) 
 
 // Try restores the memory of a template in a machine that is discarded afterwards. files is the
 // template with its files.
-func (s *Pool) Try(ctx context.Context, m *bothy.TemplateMemory, files *bothy.Template) error {
+func (s *Pool) Try(ctx context.Context, m *bothy.TemplateMemory, files *store.Template) error {
 	l, err := s.prepare(ctx, memoryClass(m), files)
 	s.Discard(l)
 	return err

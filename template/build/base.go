@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template"
 	"github.com/bothy-dev/bothy/template/tree"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -50,7 +51,7 @@ func (b *Builder) openBase(ctx context.Context, project, ref string, logins []bo
 	return b.ofImage(ctx, ref, img, say)
 }
 
-func ofTemplate(t *bothy.Template) *base {
+func ofTemplate(t *store.Template) *base {
 	s := settings{Workdir: t.Cwd, User: t.User}
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
 		s.Env = append(s.Env, Var{name, t.Env[name]})
@@ -69,7 +70,7 @@ func (b *Builder) emptyBase() (*base, error) {
 			return nil, err
 		}
 	}
-	return &base{key: scratch, template: &bothy.Template{Name: scratch, Digest: "sha256:" + keyOf(scratch), RootFS: path}}, nil
+	return &base{key: scratch, template: &store.Template{Template: bothy.Template{Name: scratch, Digest: "sha256:" + keyOf(scratch)}, RootFS: path}}, nil
 }
 
 // writeImage writes a tree as an image of the cache.
@@ -121,7 +122,10 @@ func (b *Builder) ofImage(ctx context.Context, ref string, img v1.Image, say fun
 	}
 	return &base{
 		key: digest.String(), settings: ofConfig(&c.Config),
-		template: &bothy.Template{Name: scratch, Digest: "sha256:" + keyOf("image", digest.String()), RootFS: path, Source: ref + "@" + digest.String()},
+		template: &store.Template{
+			Template: bothy.Template{Name: scratch, Digest: "sha256:" + keyOf("image", digest.String()), Source: ref + "@" + digest.String()},
+			RootFS:   path,
+		},
 	}, nil
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/disk"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template/tree"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -42,7 +43,7 @@ const (
 // Sandboxes runs the commands of builds. lifecycle implements it.
 type Sandboxes interface {
 	// StartFrom creates a sandbox from an image that need not be a template, with changes.
-	StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template, files string) (*bothy.Sandbox, error)
+	StartFrom(ctx context.Context, req bothy.SandboxCreate, t *store.Template, files string) (*bothy.Sandbox, error)
 	// SaveFiles writes a sandbox's changes, in the format that StartFrom takes.
 	SaveFiles(ctx context.Context, id, path string) error
 	ExecStream(ctx context.Context, id string, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error
@@ -59,8 +60,8 @@ type Sandboxes interface {
 // Library has the templates that builds start from, and stores those that they make.
 type Library interface {
 	// LookupFor finds a template as a project sees it.
-	LookupFor(ctx context.Context, project, name string) (*bothy.Template, error)
-	Adopt(ctx context.Context, t *bothy.Template, image string) error
+	LookupFor(ctx context.Context, project, name string) (*store.Template, error)
+	Adopt(ctx context.Context, t *store.Template, image string) error
 	// Untag removes a tag, even if something needs its image.
 	Untag(ctx context.Context, name, tag string) error
 	OpenImage(ctx context.Context, project, ref string, logins []bothy.RegistryLogin) (v1.Image, error)
@@ -357,16 +358,16 @@ func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 	if j.req.Start != nil {
 		return j.start(ctx, t, img)
 	}
-	return t, j.adopt(ctx, t, img)
+	return &t.Template, j.adopt(ctx, t, img)
 }
 
 // template is the manifest for a state.
-func (j *job) template(st *state) *bothy.Template {
+func (j *job) template(st *state) *store.Template {
 	s := st.settings
-	t := &bothy.Template{
+	t := &store.Template{Template: bothy.Template{
 		Version: bothy.ManifestVersion, Name: j.req.Name, CreatedAt: time.Now().UTC().Truncate(time.Second),
 		Env: map[string]string{}, Cwd: cmp.Or(s.Workdir, "/"), User: s.User, Source: "Dockerfile", Packages: map[string]string{},
-	}
+	}}
 	if b := st.base.template; st.base.ours {
 		t.Languages, t.Warm, t.Description = b.Languages, b.Warm, b.Description
 		maps.Copy(t.Packages, b.Packages)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // finishing is the version of how images are finished.
@@ -52,7 +53,7 @@ func (j *job) finish(ctx context.Context, st *state, searchPath string, volumes 
 }
 
 // adopt makes an image a template. Its digest is computed once.
-func (j *job) adopt(ctx context.Context, t *bothy.Template, img image) error {
+func (j *job) adopt(ctx context.Context, t *store.Template, img image) error {
 	var sum imageSum
 	key := keyOf("sum", img.key)
 	if j.b.cache.recall(key, &sum) {
@@ -69,7 +70,7 @@ func (j *job) adopt(ctx context.Context, t *bothy.Template, img image) error {
 
 // adoptAside makes an image a template under a temporary tag, which drop removes: its sandboxes
 // keep the image, and the template's name does not move.
-func (j *job) adoptAside(ctx context.Context, t *bothy.Template, prefix string, img image) (drop func(), err error) {
+func (j *job) adoptAside(ctx context.Context, t *store.Template, prefix string, img image) (drop func(), err error) {
 	ref, err := bothy.ParseTemplateRef(t.Name)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // A failed build leaves one sandbox with what there was before the command, if it was
@@ -81,7 +82,7 @@ func TestAShellWhoseTagStays(t *testing.T) {
 // Where the sandbox does not start, the build fails as it would have without.
 func TestAShellThatDoesNotStart(t *testing.T) {
 	w := newWorld(t)
-	w.refuse = func(_ context.Context, t *bothy.Template) error {
+	w.refuse = func(_ context.Context, t *store.Template) error {
 		if strings.Contains(t.Ref(), leftTag) {
 			return bothy.Errorf(bothy.CodeCapacity, "the host is full")
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template/tree"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
@@ -21,7 +22,7 @@ var epoch = time.Unix(315532800, 0)
 // base is what stages start from: a read-only image and its settings.
 type base struct {
 	key      string // by content
-	template *bothy.Template
+	template *store.Template
 	settings settings
 	// ours is set for templates of the library, whose commands run as DefaultUser by default.
 	ours bool

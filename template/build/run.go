@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template/tree"
 	"golang.org/x/sys/unix"
 )
@@ -370,7 +371,7 @@ func (j *job) endSandbox(ctx context.Context, id string) {
 }
 
 // machine is the template of the sandbox: the base's image without its settings.
-func (r *running) machine() *bothy.Template {
+func (r *running) machine() *store.Template {
 	t := *r.st.base.template
 	t.Env, t.Cwd, t.User, t.Languages, t.Warm = nil, "/", "root", nil, nil
 	return &t

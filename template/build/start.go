@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 const (
@@ -82,7 +83,7 @@ func readyURL(text string) (*url.URL, uint16, error) {
 // starting is a program that is started in a sandbox of the finished image.
 type starting struct {
 	j       *job
-	t       *bothy.Template
+	t       *store.Template
 	want    bothy.TemplateStart
 	sandbox string
 	pid     int
@@ -90,7 +91,7 @@ type starting struct {
 
 // start makes a template from the image with the program running. The image has a temporary tag
 // meanwhile, so that the template's name only moves on success.
-func (j *job) start(ctx context.Context, t *bothy.Template, img image) (*bothy.Template, error) {
+func (j *job) start(ctx context.Context, t *store.Template, img image) (*bothy.Template, error) {
 	final := t.Name
 	t.Start = j.req.Start
 	drop, err := j.adoptAside(ctx, t, startTag, img)

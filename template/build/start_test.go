@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // The program of a sandbox is ready when it was asked so often.
@@ -86,8 +87,8 @@ func (w *world) CreateTemplate(ctx context.Context, id string, req bothy.Templat
 		return nil, errors.New("without the program")
 	}
 	b := w.box(id)
-	t := &bothy.Template{Version: bothy.ManifestVersion, Name: req.Name, Memory: &bothy.TemplateMemory{SnapshotID: "snp1", MemoryMB: b.req.MemoryMB}}
-	return t, w.library.Adopt(ctx, t, b.image)
+	t := &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: req.Name, Memory: &bothy.TemplateMemory{SnapshotID: "snp1", MemoryMB: b.req.MemoryMB}}}
+	return &t.Template, w.library.Adopt(ctx, t, b.image)
 }
 
 func TestProgramsThatRunAlready(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 )
 
 func TestCommandsShareASandboxWhileNothingIsLeftInIt(t *testing.T) {
@@ -90,7 +91,7 @@ func TestBuildsStayWithinThePlan(t *testing.T) {
 	one := bothy.Plan{Name: "small", Sandboxes: new(1), MemoryMB: 512, DiskMB: 1024, TimeoutSeconds: 300}
 	w.o.Plan = func(context.Context, string) (bothy.Plan, error) { return one, nil }
 	w.open()
-	w.refuse = func(context.Context, *bothy.Template) error {
+	w.refuse = func(context.Context, *store.Template) error {
 		if n := w.left(); n > 0 {
 			t.Errorf("a sandbox is asked for while there is one")
 		}

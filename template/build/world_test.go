@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template"
 	"github.com/bothy-dev/bothy/template/tree"
 	"golang.org/x/sys/unix"
@@ -42,12 +43,12 @@ type world struct {
 	later      time.Duration
 	refuseSave error
 	// refuse fails the starts of some sandboxes. Optional.
-	refuse func(context.Context, *bothy.Template) error
+	refuse func(context.Context, *store.Template) error
 }
 
 type box struct {
 	base, now *tree.Tree
-	template  *bothy.Template
+	template  *store.Template
 	req       bothy.SandboxCreate
 	image     string
 	program   bothy.ExecRequest // what runs in the background
@@ -70,7 +71,7 @@ func newWorld(t *testing.T) *world {
 	if err := files.Write(image, tree.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.library.Adopt(t.Context(), &bothy.Template{Version: bothy.ManifestVersion, Name: "base", Env: map[string]string{"BASE": "1"}}, image); err != nil {
+	if err := w.library.Adopt(t.Context(), &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: "base", Env: map[string]string{"BASE": "1"}}}, image); err != nil {
 		t.Fatal(err)
 	}
 	same := func(b []byte, _ string) ([]byte, error) { return bytes.ToUpper(b), nil }
@@ -105,7 +106,7 @@ func (w *world) as(project string) context.Context {
 }
 
 // StartFrom implements Sandboxes.
-func (w *world) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *bothy.Template, files string) (*bothy.Sandbox, error) {
+func (w *world) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *store.Template, files string) (*bothy.Sandbox, error) {
 	if w.refuse != nil {
 		if err := w.refuse(ctx, t); err != nil {
 			return nil, err

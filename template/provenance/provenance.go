@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	slsa "github.com/in-toto/attestation/go/predicates/provenance/v1"
 	intoto "github.com/in-toto/attestation/go/v1"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -24,7 +25,7 @@ const (
 )
 
 // Statement describes how a template was made. The same template gives the same text.
-func Statement(t *bothy.Template) (json.RawMessage, error) {
+func Statement(t *store.Template) (json.RawMessage, error) {
 	p, err := predicateOf(t.Origin)
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func main() {
 			}
 			os.Exit(1)
 		}
-		fmt.Printf("%s  %s  %d MB  %.1fs  %s\n", t.Name, t.Digest[:19], t.SizeBytes>>20, time.Since(start).Seconds(), t.RootFS)
+		fmt.Printf("%s  %s  %d MB  %.1fs\n", t.Name, t.Digest[:19], t.SizeBytes>>20, time.Since(start).Seconds())
 	}
 }
 
