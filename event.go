@@ -53,8 +53,6 @@ const (
 	// is there again; EventSnapshotDamaged says that no host had it.
 	EventSnapshotRepaired = "snapshot.repaired"
 	EventSnapshotDamaged  = "snapshot.damaged"
-	EventTemplateBuilt    = "template.built"
-	EventTemplateDeleted  = "template.deleted"
 	// EventEnginePreparing says what the first sandbox of an engine is waiting for:
 	// data names the engine and the step, such as the download of a kernel.
 	EventEnginePreparing = "engine.preparing"

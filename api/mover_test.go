@@ -5,13 +5,12 @@ import (
 	"testing"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/api/rest"
 )
 
 func TestSnapshotsTravel(t *testing.T) {
 	f := start(t)
 	n := decode[bothy.Snapshot](f, f.ok(201, f.do("POST", f.create()+"/snapshots", `{"name":"s"}`)))
-	res := f.do("GET", "/v1/snapshots/"+n.ID+"/export", nil, header{rest.PassphraseHeader: "hush"})
+	res := f.do("GET", "/v1/snapshots/"+n.ID+"/export", nil, header{"X-Bothy-Passphrase": "hush"})
 	if res.body != n.ID+" hush" || !strings.Contains(res.Header.Get("Content-Disposition"), n.ID+".bothy") {
 		t.Errorf("exported %q, %v", res.body, res.Header)
 	}

@@ -14,16 +14,6 @@ import (
 // Sandboxes is the server's bothy.SandboxService.
 type Sandboxes struct{ conn *conn }
 
-// CreateRequest is the JSON of a create request.
-//
-// Deprecated: bothy.SandboxCreate is that by itself.
-func CreateRequest(r bothy.SandboxCreate) any { return r }
-
-// UpdateRequest is the JSON of a change.
-//
-// Deprecated: bothy.SandboxUpdate is that by itself.
-func UpdateRequest(u bothy.SandboxUpdate) any { return u }
-
 // Create implements bothy.SandboxService.
 func (s *Sandboxes) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	return get[bothy.Sandbox](ctx, s.conn, http.MethodPost, "/v1/sandboxes", nil, req)

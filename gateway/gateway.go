@@ -275,12 +275,6 @@ func (g *Gateway) Follow(ctx context.Context, since time.Time, fn func(bothy.Net
 	return g.lines.follow(ctx, since, fn)
 }
 
-// Subscribe calls fn for each new decision until ctx ends or the gateway
-// closes.
-func (g *Gateway) Subscribe(ctx context.Context, fn func(bothy.NetworkDecision)) error {
-	return g.lines.follow(ctx, g.clock.Now(), func(d bothy.NetworkDecision) error { fn(d); return nil })
-}
-
 // Close resets all connections, closes the network device, and returns when nothing of
 // the gateway runs any more.
 func (g *Gateway) Close() error {

@@ -211,15 +211,3 @@ func (s *Service) Janitor(ctx context.Context, every, keepEnded time.Duration) {
 		s.forgetBudgets(ctx)
 	})
 }
-
-// LiveIDs returns the sorted ids of the running sandboxes, for `bothy down` and tests.
-func (s *Service) LiveIDs() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ids := make([]string, 0, len(s.instances))
-	for id := range s.instances {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
-}

@@ -45,7 +45,6 @@ type Service struct {
 	skills   map[string]*skill
 	memories map[string]*MemoryStore
 	faults   []string
-	polls    map[string]int // by worker
 	closed   bool
 	busy     bool
 	tried    int // results that were refused
@@ -61,7 +60,7 @@ type work struct {
 // New starts a service. Work whose lease is not kept is queued again after lease.
 func New(environment, key string, lease time.Duration) *Service {
 	s := &Service{Environment: environment, key: key, lease: lease,
-		sessions: map[string]*Session{}, skills: map[string]*skill{}, memories: map[string]*MemoryStore{}, polls: map[string]int{}}
+		sessions: map[string]*Session{}, skills: map[string]*skill{}, memories: map[string]*MemoryStore{}}
 	s.changed = sync.NewCond(&s.mu)
 	mux := http.NewServeMux()
 	handle := func(pattern string, query []string, h func(w http.ResponseWriter, r *http.Request)) {
@@ -124,17 +123,6 @@ func (s *Service) Revoke(key string) {
 		w.token = ""
 	}
 	s.changed.Broadcast()
-}
-
-// Polls counts the polls by worker.
-func (s *Service) Polls() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for _, x := range s.polls {
-		n += x
-	}
-	return n
 }
 
 // Steal gives a session's work to another worker, as when the lease has run out.
@@ -308,7 +296,6 @@ func (s *Service) poll(w http.ResponseWriter, r *http.Request) {
 	defer wake.Stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.polls[r.Header.Get("Anthropic-Worker-ID")]++
 	for {
 		s.expire()
 		for _, x := range s.work {

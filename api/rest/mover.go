@@ -11,10 +11,6 @@ import (
 	"github.com/bothy-dev/bothy/api/openapi"
 )
 
-// PassphraseHeader carries the passphrase of an archive. It is a header because
-// addresses end up in logs.
-const PassphraseHeader = "X-Bothy-Passphrase"
-
 type exportInput struct {
 	ID         string `path:"id" doc:"The snapshot's id."`
 	Passphrase string `header:"X-Bothy-Passphrase" doc:"Encrypt the archive with this passphrase."`

@@ -228,16 +228,6 @@ func sameMemory(a, b string) bool {
 // PSSMB is the proportional memory of one process.
 func PSSMB(pid string) (float64, error) { return memoryOf("/proc/"+pid+"/smaps_rollup", "Pss:") }
 
-// RSSMB is the resident memory of one process, and its peak.
-func RSSMB(pid int) (now, peak float64, err error) {
-	path := fmt.Sprintf("/proc/%d/status", pid)
-	if now, err = memoryOf(path, "VmRSS:"); err != nil {
-		return 0, 0, err
-	}
-	peak, err = memoryOf(path, "VmHWM:")
-	return now, peak, err
-}
-
 func memoryOf(path, name string) (float64, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

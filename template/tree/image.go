@@ -13,7 +13,6 @@ const (
 	direntSize  = 12
 	layoutPlain = 0
 	layoutTail  = 2 // the last part of the content follows the inode
-	noBlock     = 0xffffffff
 )
 
 // superblock is the on-disk format.
