@@ -83,14 +83,6 @@ func (s *Service) expireNow(ctx context.Context, id string) error {
 	return nil
 }
 
-// unlessGone returns err unless it means that the sandbox is no longer stored.
-func unlessGone(err error) error {
-	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
-		return nil
-	}
-	return err
-}
-
 func timedOut(sb *store.Sandbox) bothy.Exit {
 	return bothy.Exit{
 		Reason: bothy.EndTimeout,

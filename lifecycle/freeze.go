@@ -322,12 +322,12 @@ func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *stor
 			how.Detail = fmt.Sprintf("the memory was written by engine build %s, %s: the files are back, the processes are gone", m.EngineBuild, why)
 			break
 		}
-		if host := engine.Info().Host; !host.Wakes(m.Processor) {
+		if has := engine.Info().Host; !has.Wakes(m.Processor) {
 			if s.o.NoHost != nil {
 				return nil, nil, s.o.NoHost(ctx, m.ID, *needsOf(m))
 			}
 			how.Kind = bothy.SnapshotFiles
-			how.Detail = fmt.Sprintf("the memory was written on another processor, %s, and this host has %s: the files are back, the processes are gone", m.Processor, missing(host, m.Processor))
+			how.Detail = fmt.Sprintf("the memory was written on another processor, %s, and this host has %s: the files are back, the processes are gone", m.Processor, missing(has, m.Processor))
 		}
 	}
 	var machine bothy.Machine

@@ -86,3 +86,11 @@ func (s *Service) findSnapshot(ctx context.Context, id string, scope bothy.Scope
 	}
 	return n, nil
 }
+
+// unlessGone returns err unless it means that the sandbox is no longer stored.
+func unlessGone(err error) error {
+	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
+		return nil
+	}
+	return err
+}
