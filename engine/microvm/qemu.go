@@ -33,7 +33,6 @@ type monitor interface {
 	// continue. Neither is an error if already in that state.
 	pause(ctx context.Context) error
 	resume(ctx context.Context) error
-	paused(ctx context.Context) (bool, error)
 	// save writes the state of all devices, without memory, of a paused machine; load
 	// reads it in one that was started for this, which is paused afterwards.
 	save(ctx context.Context, to *os.File) error
@@ -246,18 +245,6 @@ func (q qemuMonitor) pause(ctx context.Context) error {
 func (q qemuMonitor) resume(ctx context.Context) error {
 	_, err := q.do(ctx, "cont", nil)
 	return err
-}
-
-func (q qemuMonitor) paused(ctx context.Context) (bool, error) {
-	b, err := q.do(ctx, "query-status", nil)
-	if err != nil {
-		return false, err
-	}
-	var st struct {
-		Running bool `json:"running"`
-	}
-	err = json.Unmarshal(b, &st)
-	return !st.Running, err
 }
 
 func (q qemuMonitor) balloon(ctx context.Context, bytes int64) error {

@@ -168,9 +168,6 @@ func (s *Server) URL(database string) string {
 // Dir is the folder of the server's socket.
 func (s *Server) Dir() string { return s.dir }
 
-// As is the account that the server runs under, or nil.
-func (s *Server) As() *syscall.Credential { return s.as }
-
 // Database creates an empty database and returns its URL.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
