@@ -2,10 +2,10 @@ package lifecycle
 
 import "github.com/bothy-dev/bothy"
 
-// maxHostLabels bounds how many labels of hosts a sandbox asks for.
+// maxHostLabels limits the host labels of a sandbox.
 const maxHostLabels = 16
 
-// checkHostLabels refuses a sandbox that is for other hosts than this.
+// checkHostLabels returns an error if this host does not have the labels.
 func (s *Service) checkHostLabels(labels map[string]string) error {
 	switch {
 	case len(labels) == 0:

@@ -26,7 +26,7 @@ func (g guest) Adopt(ctx context.Context, id bothy.Identity) error {
 		return err
 	}
 	for _, w := range a.Warnings {
-		g.log.Warn("part of the sandbox's identity could not be set", "sandbox", id.SandboxID, "warning", w)
+		g.log.Warn("cannot set part of the sandbox's identity", "sandbox", id.SandboxID, "warning", w)
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func checkName(name string, mode fs.FileMode, seen map[string]bool) error {
 	case seen[name]:
 		return fmt.Errorf("names %s twice", name)
 	case mode&^fs.ModePerm != 0:
-		return fmt.Errorf("says that %s is no plain file", name)
+		return fmt.Errorf("says that %s is not a regular file", name)
 	}
 	seen[name] = true
 	return nil

@@ -46,14 +46,14 @@ func ParseLocation(text string) (*Location, error) {
 	u, err := url.Parse(text)
 	if err != nil {
 		// Do not repeat the value: it may contain a password.
-		return nil, invalid("blobs is no URL of a bucket").WithHint("Give s3://BUCKET/PREFIX?endpoint=https://HOST, or nothing for this host's disk alone.")
+		return nil, invalid("blobs is not the URL of a bucket").WithHint("Give s3://BUCKET/PREFIX?endpoint=https://HOST, or nothing for this host's disk alone.")
 	}
 	if u.User != nil {
 		return nil, invalid("the URL in blobs contains a key").
 			WithHint("Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a file with the key: s3://BUCKET?credentials=/etc/bothy/s3.")
 	}
 	if u.Scheme != "s3" || !bucketName.MatchString(u.Host) || u.Fragment != "" {
-		return nil, invalid("blobs is no URL of a bucket").WithHint("Give s3://BUCKET/PREFIX?endpoint=https://HOST, or nothing for this host's disk alone.")
+		return nil, invalid("blobs is not the URL of a bucket").WithHint("Give s3://BUCKET/PREFIX?endpoint=https://HOST, or nothing for this host's disk alone.")
 	}
 	q, err := url.ParseQuery(u.RawQuery)
 	if err != nil {

@@ -109,7 +109,7 @@ func TestFailuresNameTheLine(t *testing.T) {
 		"FROM base\nCOPY f dir /x":                                   "line 2: with several sources",
 		"FROM base\nCOPY --chown=nobody f /x":                        "line 2: there is no user nobody",
 		"FROM base\nCOPY --chmod=rw f /x":                            "line 2: --chmod=rw",
-		"FROM base\nCOPY dir /old":                                   "line 2: /old is there and is not a folder",
+		"FROM base\nCOPY dir /old":                                   "line 2: /old exists and is not a folder",
 		"FROM base\nCOPY ../../etc/passwd /x":                        `line 2: "/etc/passwd": not found`,
 		"FROM base\nRUN --mount=type=secret,id=k,required=true true": "line 2: the secret k is required",
 		"FROM base\nRUN --mount=type=bind,source=no,target=/m true":  "line 2: RUN --mount=type=bind",

@@ -148,7 +148,7 @@ func (c *copying) folder(n *tree.Node, dest string) error {
 		return err
 	}
 	if old, err := c.to.Lget(to); err == nil && !old.IsDir() {
-		return fmt.Errorf("%s is there and is not a folder", dest)
+		return fmt.Errorf("%s exists and is not a folder", dest)
 	} else if errors.Is(err, fs.ErrNotExist) {
 		// The folder itself is a new one, even if the source has another mode.
 		if err := c.parents("/" + to); err != nil {
@@ -199,7 +199,7 @@ func (c *copying) file(n *tree.Node, dest, name string) error {
 	}
 	if old != nil && old.IsDir() || strings.HasSuffix(dest, "/") {
 		if old != nil && !old.IsDir() {
-			return fmt.Errorf("%s is there and is not a folder", dest)
+			return fmt.Errorf("%s exists and is not a folder", dest)
 		}
 		if to, err = c.to.Resolve(path.Join(to, name), true); err != nil {
 			return err
