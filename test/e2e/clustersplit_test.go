@@ -205,7 +205,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 	if err := one.Ends(); err == nil {
 		t.Error("the host that was given up goes on")
 	}
-	if log := strings.Join(one.Log(), "\n"); !strings.Contains(log, "are ended\" count=") {
+	if log := strings.Join(one.Log(), "\n"); !strings.Contains(log, "given this one up\" count=") {
 		t.Error("it does not say how many sandboxes it has ended")
 	}
 	for _, x := range []*box{a, talks} {
