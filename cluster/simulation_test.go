@@ -334,7 +334,6 @@ func simulate(t *testing.T, n, sandboxes int) {
 
 	// One of a hundred dies.
 	dead := d.hosts[:max(1, n/100)]
-	before, rows = d.counts(), d.rows.Load()
 	died := time.Now()
 	for _, h := range dead {
 		h.stop()

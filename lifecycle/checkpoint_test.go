@@ -203,14 +203,15 @@ func TestCheckpointsSurvivePausesAndRollbacks(t *testing.T) {
 	}
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
 	w.clock.pass(every)
-	point := w.wantPoints("after the resume", id, 1)[0]
+	w.wantPoints("after the resume", id, 1)
 	if _, err := w.Rollback(w.me(), id, then); err != nil {
 		t.Fatal(err)
 	}
 	w.wantPoints("after a rollback", id, 0)
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
 	w.clock.pass(every)
-	if point = w.wantPoints("after that", id, 1)[0]; w.row(id).HeadSnapshotID != then {
+	point := w.wantPoints("after that", id, 1)[0]
+	if w.row(id).HeadSnapshotID != then {
 		t.Error("a checkpoint is in the sandbox's history")
 	}
 	// To go back to a checkpoint keeps it.

@@ -168,9 +168,8 @@ func TestASingleServerBecomesTheFirstHost(t *testing.T) {
 	must(t, single.PutSandbox(ctx, sandbox("sbx1", bothy.StatePaused)))
 	must(t, single.PutSnapshot(ctx, &bothy.Snapshot{ID: "snp1", SandboxID: "sbx1", ProjectID: "p", CreatedAt: time.Now().UTC()}))
 	single.Close()
-	if s, err := postgres.Open(ctx, url, postgres.WithMember(postgres.Member{Name: "two"}), postgres.WithHome("home of two")); bothy.ErrorCode(err) != bothy.CodeConflict {
+	if _, err := postgres.Open(ctx, url, postgres.WithMember(postgres.Member{Name: "two"}), postgres.WithHome("home of two")); bothy.ErrorCode(err) != bothy.CodeConflict {
 		t.Fatalf("a host took another server's database: %v", err)
-		s.Close()
 	}
 	one := member(t, url, "one")
 	defer one.Close()
