@@ -338,3 +338,9 @@ func (s *Service) replacing(ctx context.Context, sb *store.Sandbox) context.Cont
 	}
 	return context.WithValue(ctx, replacingKey{}, bytes)
 }
+
+// replaced is how many bytes a snapshot that is made with ctx takes the place of.
+func replaced(ctx context.Context) int64 {
+	bytes, _ := ctx.Value(replacingKey{}).(int64)
+	return bytes
+}

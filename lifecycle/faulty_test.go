@@ -42,11 +42,11 @@ func (s fullStore) AddEvent(ctx context.Context, e *bothy.Event) error {
 	return s.Store.AddEvent(ctx, e)
 }
 
-func (s fullStore) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
+func (s fullStore) AddSnapshot(ctx context.Context, n *bothy.Snapshot, q store.SnapshotQuota) error {
 	if s.full.Load() {
 		return errFull
 	}
-	return s.Store.PutSnapshot(ctx, n)
+	return s.Store.AddSnapshot(ctx, n, q)
 }
 
 // newFullWorld is a world whose disk is full while the returned flag is set.

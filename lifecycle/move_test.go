@@ -465,8 +465,8 @@ type meanwhileStore struct {
 	do func()
 }
 
-func (s meanwhileStore) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
-	err := s.Store.PutSnapshot(ctx, n)
+func (s meanwhileStore) AddSnapshot(ctx context.Context, n *bothy.Snapshot, q store.SnapshotQuota) error {
+	err := s.Store.AddSnapshot(ctx, n, q)
 	s.do()
 	return err
 }
@@ -502,4 +502,48 @@ func TestSnapshotsInTheMakingCountOnce(t *testing.T) {
 		t.Error(err)
 	}
 	all.Wait()
+}
+
+// beforeStore calls a function each time before a snapshot is put into the records.
+type beforeStore struct {
+	store.Store
+	do func(store.Store)
+}
+
+func (s beforeStore) AddSnapshot(ctx context.Context, n *bothy.Snapshot, q store.SnapshotQuota) error {
+	s.do(s.Store)
+	return s.Store.AddSnapshot(ctx, n, q)
+}
+
+// What another host has stored since this one compared with the quota counts as well.
+func TestQuotaIsForAllHosts(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.retention = lifecycle.Retention{ProjectBytes: 5 * n.SizeBytes / 2}
+	w.narrow = func(o *lifecycle.Options) {
+		o.Store = beforeStore{o.Store, func(s store.Store) {
+			if err := s.PutSnapshot(t.Context(), &bothy.Snapshot{ID: "snpelsewhere", ProjectID: "mine", SizeBytes: n.SizeBytes, CreatedAt: n.CreatedAt}); err != nil {
+				t.Error(err)
+			}
+		}}
+	}
+	w.restart()
+	_, err = w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{})
+	if wantCode(t, err, bothy.CodeQuota); err != nil && bothy.AsError(err).Hint == "" {
+		t.Errorf("no hint: %v", err)
+	}
+	if _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); bothy.ErrorCode(err) != bothy.CodeQuota {
+		t.Errorf("a pause: %v", err)
+	}
+	if got := w.get(sb.ID); got.State != bothy.StateRunning {
+		t.Errorf("over the quota it is %s", got.State)
+	}
+	if err := w.DeleteSnapshot(w.me(), n.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.noBlobs() // of what was refused
 }

@@ -2,12 +2,14 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/disk"
 	"github.com/bothy-dev/bothy/snapshot"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // claims are the bytes of snapshots that are being written and not stored yet, by project, so
@@ -48,13 +50,21 @@ func (c *claim) grow(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// put stores the snapshot and releases the claim in one step, so that its bytes are never
-// counted twice.
+// put stores the snapshot if the store finds it within the quota, together with those of all
+// hosts, and releases the claim in one step, so that its bytes are never counted twice.
 func (c *claim) put(ctx context.Context, n *bothy.Snapshot) error {
 	all := &c.s.claims
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if err := c.s.o.Store.PutSnapshot(ctx, n); err != nil {
+	quota, err := c.s.quotaFor(ctx, c.project)
+	if err != nil {
+		return err
+	}
+	err = c.s.o.Store.AddSnapshot(ctx, n, store.SnapshotQuota{Bytes: quota, Replaced: replaced(ctx)})
+	if over := (*store.OverQuota)(nil); errors.As(err, &over) {
+		return overQuota(max(0, over.Used-replaced(ctx)), quota, n.SizeBytes)
+	}
+	if err != nil {
 		return err
 	}
 	c.drop()
@@ -80,21 +90,22 @@ func (c *claim) drop() {
 // fits returns an error if more bytes would exceed a project's quota. The caller holds
 // claims.mu.
 func (s *Service) fits(ctx context.Context, project string, bytes int64) error {
-	quota, err := s.snapshotQuota(ctx, project)
-	if err != nil || quota == 0 || ctx.Value(beyondQuotaKey{}) != nil {
+	quota, err := s.quotaFor(ctx, project)
+	if err != nil || quota == 0 {
 		return err
 	}
 	_, used, err := s.o.Store.SnapshotSum(ctx, project)
 	if err != nil {
 		return err
 	}
-	used += s.claims.by[project]
-	if bytes, ok := ctx.Value(replacingKey{}).(int64); ok {
-		used = max(0, used-bytes)
-	}
+	used = max(0, used+s.claims.by[project]-replaced(ctx))
 	if bytes <= quota-used {
 		return nil
 	}
+	return overQuota(used, quota, bytes)
+}
+
+func overQuota(used, quota, bytes int64) error {
 	var more string
 	if bytes > 1 {
 		more = fmt.Sprintf("; this snapshot needs another %d MB", bytes>>20)
@@ -182,6 +193,14 @@ func (s *Service) snapshotQuota(ctx context.Context, project string) (int64, err
 		quota = max(*p.SnapshotsMB<<20, 1) // a plan of 0 MB allows none, and must not become "no limit"
 	}
 	return quota, nil
+}
+
+// quotaFor is the quota that holds for a snapshot that is made with ctx; 0 is none.
+func (s *Service) quotaFor(ctx context.Context, project string) (int64, error) {
+	if ctx.Value(beyondQuotaKey{}) != nil {
+		return 0, nil
+	}
+	return s.snapshotQuota(ctx, project)
 }
 
 type beyondQuotaKey struct{}

@@ -12,9 +12,8 @@ type Shared interface {
 	TemplateNames(ctx context.Context, after int64) ([]TemplateName, int64, error)
 	// TemplateVersion is the version of the newest change.
 	TemplateVersion(ctx context.Context) (int64, error)
-	// NameTemplates records names and their images in one step. With unchanged, it skips names
-	// whose current version differs from the given one, which is 0 for unknown names.
-	NameTemplates(ctx context.Context, names []TemplateName, images []Tree, unchanged bool) error
+	// NameTemplates records names and their images in one step.
+	NameTemplates(ctx context.Context, names []TemplateName, images []Tree, how Naming) error
 	// Tree finds a tree; CodeNotFound if it is unknown.
 	Tree(ctx context.Context, kind, name string) (*Tree, error)
 	// Trees lists the trees of a kind.
@@ -39,6 +38,17 @@ func (t *Tree) Condemned() bool { return t.StoredAt != nil && t.StoredAt.Equal(C
 
 // Condemned is the value of StoredAt for a tree that is being deleted.
 var Condemned = time.Unix(0, 0).UTC()
+
+// Naming says how names are recorded.
+type Naming struct {
+	// Unchanged skips names whose current version differs from the given one, which is 0 for
+	// unknown names.
+	Unchanged bool
+	// Quota bounds the bytes of all images that names of the project lead to, on all hosts,
+	// with the new ones; 0 is no bound. Beyond it nothing is recorded, and the error is an
+	// *OverQuota.
+	Quota int64
+}
 
 // TemplateName is the name of a template with one tag.
 type TemplateName struct {

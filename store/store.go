@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -37,6 +38,10 @@ type Store interface {
 	DeleteSandboxesEndedBefore(ctx context.Context, t time.Time) (int, error)
 
 	PutSnapshot(ctx context.Context, s *bothy.Snapshot) error
+	// AddSnapshot is PutSnapshot for one that counts against its project's quota. With those
+	// that all servers have stored it is within the quota, or it is not stored and the error is
+	// an *OverQuota.
+	AddSnapshot(ctx context.Context, s *bothy.Snapshot, q SnapshotQuota) error
 	// UpdateSnapshot replaces the record of a snapshot that still exists. One that was
 	// deleted meanwhile stays deleted.
 	UpdateSnapshot(ctx context.Context, s *bothy.Snapshot) error
@@ -171,6 +176,24 @@ type Store interface {
 	DeleteAuditBefore(ctx context.Context, t time.Time, most int) (int, error)
 
 	Close() error
+}
+
+// SnapshotQuota bounds the snapshots of a project.
+type SnapshotQuota struct {
+	// Bytes is the quota; 0 is none.
+	Bytes int64
+	// Replaced is how many bytes are deleted once the new snapshot is stored.
+	Replaced int64
+}
+
+// OverQuota says that one more would exceed a project's quota.
+type OverQuota struct {
+	// Used is how many bytes are used without it.
+	Used int64
+}
+
+func (o *OverQuota) Error() string {
+	return fmt.Sprintf("one more would exceed the project's quota, of which %d bytes are used", o.Used)
 }
 
 // Place is a place in object storage. An object there contains its id.

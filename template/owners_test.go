@@ -2,7 +2,10 @@ package template
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/bothy-dev/bothy"
@@ -281,5 +284,28 @@ func TestATemplateBeyondTheQuotaIsRefused(t *testing.T) {
 	}
 	if used, err := l.UsedBy("red"); err != nil || used != one.SizeBytes {
 		t.Errorf("it uses %d bytes, %v", used, err)
+	}
+}
+
+func TestTwoTemplatesDoNotBothTakeTheLastOfAQuota(t *testing.T) {
+	var quota int64
+	l := library(t, Options{Quota: func(context.Context, string) (int64, error) { return quota, nil }})
+	one, two := other(t, l, "one"), other(t, l, "two")
+	quota = max(one.SizeBytes, two.SizeBytes)
+	red := project(t, "red")
+	errs := make([]error, 2)
+	var both sync.WaitGroup
+	for i, from := range []*store.Template{one, two} {
+		both.Go(func() {
+			errs[i] = l.Adopt(red, &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: fmt.Sprint("app", i)}}, from.RootFS)
+		})
+	}
+	both.Wait()
+	if (errs[0] == nil) == (errs[1] == nil) {
+		t.Errorf("of two templates with room for one: %v, %v", errs[0], errs[1])
+	}
+	fails(t, errors.Join(errs...), bothy.CodeQuota, "bothy template rm")
+	if used, err := l.UsedBy("red"); err != nil || used > quota {
+		t.Errorf("%d of %d bytes are used, %v", used, quota, err)
 	}
 }

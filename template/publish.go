@@ -26,8 +26,20 @@ func (l *Library) publish(ctx context.Context, t *store.Template, work string) e
 	if err != nil {
 		return err
 	}
-	if err := l.checkQuota(ctx, t.SizeBytes); err != nil {
+	quota, err := l.quota(ctx)
+	if err != nil {
 		return err
+	}
+	if quota > 0 {
+		// Of two that are published at the same time, the second finds the first.
+		unlock, err := l.lock(ctx, quotaLock, func() {})
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if err := l.checkQuota(quota, t.SizeBytes); err != nil {
+			return err
+		}
 	}
 	t.Project = l.project
 	l.signOff(t)
@@ -46,9 +58,14 @@ func (l *Library) publish(ctx context.Context, t *store.Template, work string) e
 	t.RootFS = filepath.Join(final, imageName)
 	link := tagLink(cmp.Or(t.Tag, bothy.DefaultTag))
 	// Tell the store first, so that a link it does not know is known to be new.
-	if l.recordLater(ctx, t) {
+	told, err := l.recordLater(ctx, t, quota)
+	var over *store.OverQuota
+	switch {
+	case errors.As(err, &over):
+		return errors.Join(overQuota(over.Used, quota, t.SizeBytes), l.collect(ctx, t.Name))
+	case told:
 		err = l.point(t.Name, hex, link)
-	} else {
+	default:
 		err = relink(home, link, hex)
 	}
 	if err != nil {

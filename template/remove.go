@@ -257,19 +257,27 @@ func (l *Library) holdUsed(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// checkQuota returns an error if more bytes would exceed the project's template quota.
-func (l *Library) checkQuota(ctx context.Context, more int64) error {
+// quotaLock serialises comparisons with a quota, until what is published counts.
+const quotaLock = ".quota"
+
+// quota is how many bytes the templates of this library's project may use; 0 is no bound.
+func (l *Library) quota(ctx context.Context) (int64, error) {
 	if l.project == "" || l.opts.Quota == nil {
-		return nil
+		return 0, nil
 	}
-	quota, err := l.opts.Quota(ctx, l.project)
-	if err != nil || quota == 0 {
-		return err
-	}
+	return l.opts.Quota(ctx, l.project)
+}
+
+// checkQuota returns an error if so many bytes more exceed a quota.
+func (l *Library) checkQuota(quota, more int64) error {
 	used, err := l.used()
 	if err != nil || more <= quota-used {
 		return err
 	}
+	return overQuota(used, quota, more)
+}
+
+func overQuota(used, quota, more int64) error {
 	return bothy.Errorf(bothy.CodeQuota, "the project's templates use %d MB of their quota of %d MB; this template needs another %d MB", used>>20, quota>>20, more>>20).
 		WithHint("Delete unneeded templates: `bothy template ls` lists them, `bothy template rm` deletes.")
 }

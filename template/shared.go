@@ -305,8 +305,9 @@ func (l *Library) look(ctx context.Context) {
 	}
 }
 
-// record stores names that were set here.
-func (l *Library) record(ctx context.Context, tagged ...*store.Template) error {
+// record stores names that were set here. If their images exceed the quota, the error is a
+// *store.OverQuota.
+func (l *Library) record(ctx context.Context, quota int64, tagged ...*store.Template) error {
 	if l.common == nil {
 		return nil
 	}
@@ -319,7 +320,7 @@ func (l *Library) record(ctx context.Context, tagged ...*store.Template) error {
 		}
 		names, images = append(names, n), append(images, image)
 	}
-	err := l.common.Store.NameTemplates(context.WithoutCancel(ctx), names, images, false)
+	err := l.common.Store.NameTemplates(context.WithoutCancel(ctx), names, images, store.Naming{Quota: quota})
 	if err == nil {
 		err = l.common.refresh(context.WithoutCancel(ctx))
 	}
@@ -342,13 +343,17 @@ func (l *Library) asNamed(t *store.Template) (n store.TemplateName, image store.
 }
 
 // recordLater is record for changes that are made here in any case: if the store is
-// unreachable, the next comparison stores them. It returns whether the store has them.
-func (l *Library) recordLater(ctx context.Context, t *store.Template) (told bool) {
-	err := l.record(ctx, t)
+// unreachable, the next comparison stores them. It returns whether the store has them; the only
+// error is a *store.OverQuota.
+func (l *Library) recordLater(ctx context.Context, t *store.Template, quota int64) (told bool, err error) {
+	err = l.record(ctx, quota, t)
+	if over := (*store.OverQuota)(nil); errors.As(err, &over) {
+		return false, over
+	}
 	if err != nil {
 		l.common.Log.Warn("cannot publish a template to the other hosts; trying again later", "template", t.Ref(), "error", err)
 	}
-	return err == nil
+	return err == nil, nil
 }
 
 // point is relink for links whose image the store has under these names. That this server moves
@@ -403,7 +408,7 @@ func (l *Library) unrecord(ctx context.Context, name string, links ...string) er
 	for _, link := range links {
 		gone = append(gone, store.TemplateName{Project: l.project, Name: name, Tag: tagName(link), Manifest: []byte("{}")})
 	}
-	if err := l.common.Store.NameTemplates(ctx, gone, nil, false); err != nil {
+	if err := l.common.Store.NameTemplates(ctx, gone, nil, store.Naming{}); err != nil {
 		return err
 	}
 	return l.common.refresh(ctx)
@@ -600,7 +605,7 @@ func (l *Library) give(ctx context.Context, name, link, version string, known in
 		return false, err
 	}
 	n.Version = known
-	if err := l.common.Store.NameTemplates(ctx, []store.TemplateName{n}, []store.Tree{image}, true); err != nil {
+	if err := l.common.Store.NameTemplates(ctx, []store.TemplateName{n}, []store.Tree{image}, store.Naming{Unchanged: true}); err != nil {
 		return false, err
 	}
 	l.common.Log.Info("published a template to the other hosts", "template", t.Ref())

@@ -47,11 +47,23 @@ func (s *commonStore) TemplateVersion(context.Context) (int64, error) {
 	return s.last, s.away
 }
 
-func (s *commonStore) NameTemplates(_ context.Context, names []store.TemplateName, images []store.Tree, unchanged bool) error {
+func (s *commonStore) NameTemplates(_ context.Context, names []store.TemplateName, images []store.Tree, how store.Naming) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.away != nil {
 		return s.away
+	}
+	if how.Quota > 0 {
+		used := int64(0)
+		for _, n := range s.names {
+			if n.Project != names[0].Project {
+				continue
+			}
+			used += s.trees[digestOf(n.Digest)].Bytes
+		}
+		if used+images[0].Bytes > how.Quota {
+			return &store.OverQuota{Used: used}
+		}
 	}
 	for _, i := range images {
 		if _, ok := s.trees[i.Name]; !ok {
@@ -60,7 +72,7 @@ func (s *commonStore) NameTemplates(_ context.Context, names []store.TemplateNam
 	}
 	for _, n := range names {
 		k := nameKey{n.Project, n.Name, n.Tag}
-		if unchanged && s.names[k].Version != n.Version {
+		if how.Unchanged && s.names[k].Version != n.Version {
 			continue
 		}
 		s.last++
@@ -399,7 +411,7 @@ func TestASlowStoreHoldsNobody(t *testing.T) {
 	if _, err := l.Templates(project(t, bothy.DefaultProject)); err != nil {
 		t.Error(err)
 	}
-	must(t, slow.NameTemplates(t.Context(), []store.TemplateName{{Name: "app", Tag: "v1", Manifest: []byte("{}")}}, nil, false))
+	must(t, slow.NameTemplates(t.Context(), []store.TemplateName{{Name: "app", Tag: "v1", Manifest: []byte("{}")}}, nil, store.Naming{}))
 	var later sync.WaitGroup
 	for range 8 {
 		later.Go(func() {
@@ -444,4 +456,24 @@ func sumOf(t *testing.T, path string) string {
 	_, err = io.Copy(h, f)
 	must(t, err)
 	return digestPrefix + hex.EncodeToString(h.Sum(nil))
+}
+
+// A host that has not heard yet of what another has published is told by the store.
+func TestTheQuotaOfTemplatesIsForAllHosts(t *testing.T) {
+	h := newHostsOf(t, newCommonStore())
+	one, two := h.join("one"), h.join("two")
+	made, more := other(t, one, "one"), other(t, two, "two")
+	bound := func(context.Context, string) (int64, error) { return max(made.SizeBytes, more.SizeBytes), nil }
+	one.opts.Quota, two.opts.Quota = bound, bound
+	two.opts.InUse = func(context.Context, string, string, map[string]bool) (bool, error) { return false, nil }
+	red := project(t, "red")
+	must(t, one.Adopt(red, &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: "app"}}, made.RootFS))
+	fails(t, two.Adopt(red, &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: "more"}}, more.RootFS), bothy.CodeQuota, "bothy template rm")
+	if left, err := filepath.Glob(filepath.Join(two.of("red").home("more"), "*", imageName)); err != nil || len(left) != 0 {
+		t.Errorf("the image that was refused is still there: %v %v", left, err)
+	}
+	two.look(t.Context())
+	if used, err := two.UsedBy("red"); err != nil || used != made.SizeBytes {
+		t.Errorf("%d bytes are used, %v", used, err)
+	}
 }

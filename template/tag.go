@@ -89,7 +89,7 @@ func (l *Library) tag(ctx context.Context, ref bothy.TemplateRef, tags []string)
 			tagged[i] = clone(t)
 			tagged[i].Tag = tagOf(tagLink(tag))
 		}
-		if err := l.record(ctx, tagged...); err != nil {
+		if err := l.record(ctx, 0, tagged...); err != nil {
 			return nil, err
 		}
 		if !isHere(t) { // its tags are linked here when it is fetched

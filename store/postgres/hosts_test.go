@@ -667,3 +667,11 @@ func TestAFollowerMissesNoEventOfAnyHost(t *testing.T) {
 		t.Error("the first event has no writer")
 	}
 }
+
+func TestHostsRaceForAQuota(t *testing.T) {
+	url := database(t)
+	one, two := member(t, url, "one"), member(t, url, "two")
+	defer one.Close()
+	defer two.Close()
+	storetest.RaceForQuota(t, one, two)
+}

@@ -38,7 +38,7 @@ func (s *Store) TemplateVersion(ctx context.Context) (int64, error) {
 }
 
 // NameTemplates implements store.Shared.
-func (s *Store) NameTemplates(ctx context.Context, names []store.TemplateName, images []store.Tree, unchanged bool) error {
+func (s *Store) NameTemplates(ctx context.Context, names []store.TemplateName, images []store.Tree, how store.Naming) error {
 	return s.transaction(ctx, "name templates", whole, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(namingLock)); err != nil {
 			return err
@@ -55,19 +55,37 @@ func (s *Store) NameTemplates(ctx context.Context, names []store.TemplateName, i
 		for k, n := range names {
 			condition := ``
 			args := []any{n.Project, n.Name, n.Tag, n.Digest, last + int64(k) + 1, now, string(n.Manifest)}
-			if unchanged {
+			if how.Unchanged {
 				condition = ` WHERE t.version = $8`
 				args = append(args, n.Version)
 			}
-			if unchanged && n.Version == 0 {
+			if how.Unchanged && n.Version == 0 {
 				b.Queue(`INSERT INTO template_names VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`, clean(args[:7])...)
 				continue
 			}
 			b.Queue(`INSERT INTO template_names AS t VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (project, name, tag)
 				DO UPDATE SET digest = excluded.digest, version = excluded.version, changed_at = excluded.changed_at, record = excluded.record`+condition, clean(args)...)
 		}
-		return tx.SendBatch(ctx, b).Close()
+		if err := tx.SendBatch(ctx, b).Close(); err != nil || how.Quota == 0 || len(names) == 0 {
+			return err
+		}
+		return withinQuota(ctx, tx, names[0].Project, images, how.Quota)
 	})
+}
+
+// withinQuota refuses names whose images take up more, with the others of their project, than they
+// may. The caller holds namingLock, so that no other host is about to add one.
+func withinQuota(ctx context.Context, tx pgx.Tx, project string, images []store.Tree, quota int64) error {
+	var used int64
+	err := tx.QueryRow(ctx, `SELECT coalesce(sum(t.bytes), 0)::bigint FROM (SELECT DISTINCT name, digest FROM template_names WHERE project = $1 AND digest <> '') n
+		JOIN shared_trees t ON t.kind = '`+store.TreeTemplates+`' AND 'sha256:' || t.name = n.digest`, cleanText(project)).Scan(&used)
+	if err != nil || used <= quota {
+		return err
+	}
+	for _, i := range images {
+		used -= i.Bytes
+	}
+	return &store.OverQuota{Used: used}
 }
 
 func queueTree(b *pgx.Batch, t store.Tree) {

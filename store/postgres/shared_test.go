@@ -1,11 +1,15 @@
 package postgres_test
 
 import (
+	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/store/postgres"
 )
 
 // Names that were removed are known as that, versions only grow, and who says what he knows of
@@ -19,21 +23,21 @@ func TestTemplateNames(t *testing.T) {
 		return store.TemplateName{Project: "p", Name: "app", Tag: tag, Digest: digest, Version: known, Manifest: []byte(`{"a":1}`)}
 	}
 	image := store.Tree{Kind: store.TreeTemplates, Name: "d1", Host: "one", Bytes: 7, At: time.Unix(1, 0).UTC(), Record: []byte("{}")}
-	if err := one.NameTemplates(ctx, []store.TemplateName{name("v1", "d1", 0), name("v2", "d1", 0)}, []store.Tree{image}, true); err != nil {
+	if err := one.NameTemplates(ctx, []store.TemplateName{name("v1", "d1", 0), name("v2", "d1", 0)}, []store.Tree{image}, store.Naming{Unchanged: true}); err != nil {
 		t.Fatal(err)
 	}
 	// The second host knew of nothing, so that it changes nothing.
-	if err := two.NameTemplates(ctx, []store.TemplateName{name("v1", "d2", 0)}, nil, true); err != nil {
+	if err := two.NameTemplates(ctx, []store.TemplateName{name("v1", "d2", 0)}, nil, store.Naming{Unchanged: true}); err != nil {
 		t.Fatal(err)
 	}
 	got, newest, err := two.TemplateNames(ctx, 0)
 	if err != nil || len(got) != 2 || newest != 2 || got[0].Digest != "d1" || string(got[0].Manifest) != `{"a":1}` {
 		t.Fatalf("%+v %d %v", got, newest, err)
 	}
-	if err := two.NameTemplates(ctx, []store.TemplateName{name("v1", "d2", got[0].Version)}, nil, true); err != nil {
+	if err := two.NameTemplates(ctx, []store.TemplateName{name("v1", "d2", got[0].Version)}, nil, store.Naming{Unchanged: true}); err != nil {
 		t.Fatal(err)
 	}
-	if err := one.NameTemplates(ctx, []store.TemplateName{name("v2", "", 0)}, nil, false); err != nil {
+	if err := one.NameTemplates(ctx, []store.TemplateName{name("v2", "", 0)}, nil, store.Naming{}); err != nil {
 		t.Fatal(err)
 	}
 	got, newer, err := one.TemplateNames(ctx, newest)
@@ -124,4 +128,39 @@ func TestTreesOfLostHosts(t *testing.T) {
 	must(t, three.SetTreeNeeded(ctx, store.TreeGoldens, "lost", false))
 	must(t, three.PutTree(ctx, tree("lost", "three")))
 	check("lost", "three")
+}
+
+func TestHostsRaceForTheQuotaOfTemplates(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	one, two := member(t, url, "one"), member(t, url, "two")
+	defer one.Close()
+	defer two.Close()
+	publish := func(at *postgres.Store, name, tag, digest string, quota int64) error {
+		return at.NameTemplates(ctx, []store.TemplateName{{Project: "p", Name: name, Tag: tag, Digest: "sha256:" + digest, Manifest: []byte("{}")}},
+			[]store.Tree{{Kind: store.TreeTemplates, Name: digest, Bytes: 10, At: time.Unix(1, 0), Record: []byte("{}")}}, store.Naming{Quota: quota})
+	}
+	errs := make([]error, 8)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() {
+			errs[i] = publish([]*postgres.Store{one, two}[i%2], "app", fmt.Sprint("v", i), fmt.Sprint("d", i), 39)
+		})
+	}
+	all.Wait()
+	done := map[int]bool{}
+	for i, err := range errs {
+		var over *store.OverQuota
+		if err == nil {
+			done[i] = true
+		} else if !errors.As(err, &over) || over.Used != 30 {
+			t.Errorf("beyond the quota: %v", err)
+		}
+	}
+	names, _, err := one.TemplateNames(ctx, 0)
+	if err != nil || len(names) != 3 || len(done) != 3 {
+		t.Errorf("%d were published, and %d are there, %v; want 3", len(done), len(names), err)
+	}
+	for i := range done {
+		must(t, publish(one, "app", "again", fmt.Sprint("d", i), 39)) // one image counts once for a name
+	}
 }

@@ -1,12 +1,14 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
 )
 
@@ -21,6 +23,31 @@ func (s *Store) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
 		name = excluded.name, created_at = excluded.created_at, bytes = excluded.bytes, record = excluded.record`,
 		n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, text, s.member.Name))
 	return err
+}
+
+// AddSnapshot implements store.Store. Who adds one to a project holds a lock of that project's to
+// the commit, so that the statement which adds up the others counts those before it.
+func (s *Store) AddSnapshot(ctx context.Context, n *bothy.Snapshot, q store.SnapshotQuota) error {
+	if q.Bytes == 0 {
+		return s.PutSnapshot(ctx, n)
+	}
+	text, err := record.EncodeSnapshot(n)
+	if err != nil {
+		return fmt.Errorf("store: add snapshot %s: %w", n.ID, err)
+	}
+	added, err := s.change(ctx, "add snapshot", whole,
+		do(`SELECT pg_advisory_xact_lock(hashtextextended('snapshots ' || $1::text, 0))`, n.ProjectID),
+		do(`INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record, host)
+		SELECT $1::text, $2::text, $3::text, $4::text, $5::bigint, $6::bigint, $7::text, $8::text
+		WHERE greatest(0, (SELECT coalesce(sum(bytes), 0) FROM snapshots WHERE project = $2::text AND id <> $1::text) - $9::bigint) + $6::bigint <= $10::bigint
+		ON CONFLICT (id) DO UPDATE SET project = excluded.project, sandbox_id = excluded.sandbox_id,
+		name = excluded.name, created_at = excluded.created_at, bytes = excluded.bytes, record = excluded.record`,
+			n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, text, s.member.Name, q.Replaced, q.Bytes))
+	if err != nil || added > 0 {
+		return err
+	}
+	_, used, err := s.SnapshotSum(ctx, n.ProjectID)
+	return cmp.Or(err, error(&store.OverQuota{Used: used}))
 }
 
 // UpdateSnapshot implements store.Store.

@@ -1,12 +1,14 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
 )
 
@@ -18,6 +20,24 @@ func (s *Store) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
 	}
 	_, err = s.exec(ctx, "put snapshot", s.stmt.putSnapshot, n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, text)
 	return err
+}
+
+// AddSnapshot implements store.Store. One statement adds up the others and adds this one, and
+// there is one writer.
+func (s *Store) AddSnapshot(ctx context.Context, n *bothy.Snapshot, q store.SnapshotQuota) error {
+	if q.Bytes == 0 {
+		return s.PutSnapshot(ctx, n)
+	}
+	text, err := record.EncodeSnapshot(n)
+	if err != nil {
+		return fmt.Errorf("store: add snapshot %s: %w", n.ID, err)
+	}
+	added, err := s.execCount(ctx, "add snapshot", s.stmt.addSnapshot, n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, text, q.Replaced, q.Bytes)
+	if err != nil || added > 0 {
+		return err
+	}
+	_, used, err := s.SnapshotSum(ctx, n.ProjectID)
+	return cmp.Or(err, error(&store.OverQuota{Used: used}))
 }
 
 // UpdateSnapshot implements store.Store.

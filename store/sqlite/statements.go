@@ -11,9 +11,9 @@ type statements struct {
 	putSandbox, putSandboxDurably, forgetSandboxes *sql.Stmt
 	sandbox                                        *sql.Stmt
 
-	putSnapshot, updateSnapshot, deleteSnapshot *sql.Stmt
-	snapshot, allSnapshots                      *sql.Stmt
-	snapshotSum, snapshotSumAll                 *sql.Stmt
+	putSnapshot, addSnapshot, updateSnapshot, deleteSnapshot *sql.Stmt
+	snapshot, allSnapshots                                   *sql.Stmt
+	snapshotSum, snapshotSumAll                              *sql.Stmt
 
 	putToken, deleteToken, touchToken *sql.Stmt
 	tokenByHash, tokens               *sql.Stmt
@@ -44,6 +44,12 @@ const putSandboxSQL = `INSERT INTO sandboxes (id, project, name, state, created_
 	created_at = excluded.created_at, ended_at = excluded.ended_at, pooled = excluded.pooled,
 	metadata = excluded.metadata, record = excluded.record, resume_at = excluded.resume_at`
 
+const (
+	putSnapshotSQL     = `INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record) `
+	replaceSnapshotSQL = ` ON CONFLICT (id) DO UPDATE SET project = excluded.project, sandbox_id = excluded.sandbox_id,
+	name = excluded.name, created_at = excluded.created_at, bytes = excluded.bytes, record = excluded.record`
+)
+
 func (st *statements) prepare(ctx context.Context, s *Store) error {
 	for _, p := range []struct {
 		db   *sql.DB
@@ -56,9 +62,9 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 			(SELECT id FROM sandboxes WHERE state IN ('stopped', 'failed') AND coalesce(ended_at, created_at) < ? LIMIT ?)`},
 		{s.read, &st.sandbox, `SELECT record FROM sandboxes WHERE id = ?`},
 
-		{s.durable, &st.putSnapshot, `INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record) VALUES (?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (id) DO UPDATE SET project = excluded.project, sandbox_id = excluded.sandbox_id,
-			name = excluded.name, created_at = excluded.created_at, bytes = excluded.bytes, record = excluded.record`},
+		{s.durable, &st.putSnapshot, putSnapshotSQL + `VALUES (?, ?, ?, ?, ?, ?, ?)` + replaceSnapshotSQL},
+		{s.durable, &st.addSnapshot, putSnapshotSQL + `SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
+			WHERE max(0, (SELECT coalesce(sum(bytes), 0) FROM snapshots WHERE project = ?2 AND id <> ?1) - ?8) + ?6 <= ?9` + replaceSnapshotSQL},
 		{s.durable, &st.updateSnapshot, `UPDATE snapshots SET name = ?, bytes = ?, record = ? WHERE id = ?`},
 		{s.durable, &st.deleteSnapshot, `DELETE FROM snapshots WHERE id = ?`},
 		{s.read, &st.snapshot, `SELECT record FROM snapshots WHERE id = ?`},

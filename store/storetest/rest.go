@@ -91,6 +91,66 @@ func snapshotIDs(items []*bothy.Snapshot) []string {
 	return out
 }
 
+// testSnapshotQuota adds snapshots one after the other, and many at the same time.
+func testSnapshotQuota(t *testing.T, f *fixture) {
+	snap := func(id string, bytes int64) *bothy.Snapshot {
+		return &bothy.Snapshot{ID: id, ProjectID: "p", SandboxID: "a", SizeBytes: bytes, CreatedAt: epoch}
+	}
+	refused := func(err error, used int64) {
+		t.Helper()
+		var over *store.OverQuota
+		if !errors.As(err, &over) || over.Used != used {
+			t.Fatalf("beyond the quota: %v, want one that says %d", err, used)
+		}
+	}
+	theirs := snap("theirs", 1<<40)
+	theirs.ProjectID = "q"
+	f.must(f.AddSnapshot(f.ctx, theirs, store.SnapshotQuota{}))
+	f.must(f.AddSnapshot(f.ctx, snap("a", 60), store.SnapshotQuota{Bytes: 100}))
+	refused(f.AddSnapshot(f.ctx, snap("b", 41), store.SnapshotQuota{Bytes: 100}), 60)
+	f.must(f.AddSnapshot(f.ctx, snap("b", 100), store.SnapshotQuota{Bytes: 100, Replaced: 70})) // no less than all goes
+	f.must(f.DeleteSnapshot(f.ctx, "b"))
+	f.must(f.AddSnapshot(f.ctx, snap("a", 100), store.SnapshotQuota{Bytes: 100})) // is not counted twice
+	refused(f.AddSnapshot(f.ctx, snap("b", 1), store.SnapshotQuota{Bytes: 100}), 100)
+	f.must(f.AddSnapshot(f.ctx, snap("b", 1), store.SnapshotQuota{}))
+	f.must(f.DeleteSnapshot(f.ctx, "a"))
+	f.must(f.DeleteSnapshot(f.ctx, "b"))
+	RaceForQuota(t, f.Store, f.Store)
+}
+
+// RaceForQuota has servers that share a store add snapshots at the same time, of which a
+// quota has room for three.
+func RaceForQuota(t *testing.T, servers ...store.Store) {
+	t.Helper()
+	for round := range 20 {
+		project := fmt.Sprint("race", round)
+		var all sync.WaitGroup
+		var added, refused atomic.Int64
+		begin := make(chan struct{})
+		for i := range 8 {
+			at := servers[i%len(servers)]
+			all.Go(func() {
+				<-begin
+				n := &bothy.Snapshot{ID: fmt.Sprint(project, i), ProjectID: project, SandboxID: "a", SizeBytes: 10, CreatedAt: epoch}
+				var over *store.OverQuota
+				switch err := at.AddSnapshot(context.Background(), n, store.SnapshotQuota{Bytes: 39}); {
+				case err == nil:
+					added.Add(1)
+				case errors.As(err, &over):
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		close(begin)
+		all.Wait()
+		if _, bytes, err := servers[0].SnapshotSum(context.Background(), project); err != nil || bytes != 30 || added.Load() != 3 || refused.Load() != 5 {
+			t.Fatalf("%d were added, of %d bytes, and %d refused, %v; want 3, 30 and 5", added.Load(), bytes, refused.Load(), err)
+		}
+	}
+}
+
 func testSnapshotPages(t *testing.T, f *fixture) {
 	var want []string
 	for i := range 10 {

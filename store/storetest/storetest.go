@@ -36,6 +36,7 @@ func Run(t *testing.T, make Maker) {
 		{"ended sandboxes are forgotten", testForgetSandboxes},
 		{"snapshots", testSnapshots},
 		{"snapshot pages are stable", testSnapshotPages},
+		{"snapshots are within a quota", testSnapshotQuota},
 		{"tokens", testTokens},
 		{"token use is noted", testTouchToken},
 		{"links", testLinks},
