@@ -96,7 +96,9 @@ func newPeer(t *testing.T, name string, s *shared, answer http.HandlerFunc) *pee
 		b, _ := io.ReadAll(r.Body)
 		p.note(string(b))
 		p.answer(w, r)
-	}), http.NotFoundHandler(), http.NotFoundHandler(), http.NotFoundHandler(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	}), http.NotFoundHandler(), http.NotFoundHandler(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.answer(w, r)
+	}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.note("piece")
 		p.answer(w, r)
 	})))

@@ -42,7 +42,7 @@ func NewTrees(hosts store.Hosts, a *Authority, open func(kind, name, file string
 // ServeHTTP sends a file to another host.
 func (x *Trees) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, treesPath), "/", 3)
-	if r.Method != http.MethodGet || len(parts) != 3 || slices.Contains(parts, "") {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || len(parts) != 3 || slices.Contains(parts, "") {
 		http.Error(w, "GET KIND/NAME/FILE", http.StatusBadRequest)
 		return
 	}
@@ -63,7 +63,41 @@ func (x *Trees) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
-	_, _ = io.Copy(w, f)
+	if r.Method == http.MethodGet {
+		_, _ = io.Copy(w, f)
+	}
+}
+
+// Has asks a host whether it has a file and is to stay. One that does not answer has none.
+func (x *Trees) Has(ctx context.Context, host, kind, name, file string) (bool, error) {
+	hosts, err := x.Hosts.Peers(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, h := range hosts {
+		if h.Name != host || h.Self || h.State != bothy.HostUp {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, treeSilence)
+		defer cancel()
+		res, err := x.ask(ctx, h, http.MethodHead, kind, name, file)
+		if err != nil {
+			return false, nil
+		}
+		res.Body.Close()
+		return res.StatusCode == http.StatusOK, nil
+	}
+	return false, nil
+}
+
+// ask sends a request for a file to a host.
+func (x *Trees) ask(ctx context.Context, h bothy.ClusterHost, method, kind, name, file string) (*http.Response, error) {
+	u := url.URL{Scheme: "https", Host: h.Name, Path: treesPath + kind + "/" + name + "/" + file}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return x.transport.to(h.Name, h.Address).RoundTrip(req)
 }
 
 // errNoHost means that no host has a file.
@@ -109,12 +143,7 @@ func (x *Trees) fetchFrom(ctx context.Context, h bothy.ClusterHost, kind, name, 
 	defer cancel(nil)
 	quiet := time.AfterFunc(treeSilence, func() { cancel(errors.New("the host stopped sending")) })
 	defer quiet.Stop()
-	u := url.URL{Scheme: "https", Host: h.Name, Path: treesPath + kind + "/" + name + "/" + file}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return err
-	}
-	res, err := x.transport.to(h.Name, h.Address).RoundTrip(req)
+	res, err := x.ask(ctx, h, http.MethodGet, kind, name, file)
 	if err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}

@@ -301,7 +301,7 @@ type Snapshots struct {
 	// MinFreeDiskMB is how much of the host's disk imports and builds of templates leave.
 	MinFreeDiskMB int64 `yaml:"min_free_disk_mb"`
 	// CacheMB bounds what snapshots that are in the object storage take up on this host's
-	// disk as well.
+	// disk as well, and what images of templates do that this host has fetched.
 	CacheMB int64 `yaml:"cache_mb"`
 	// GraceHours is how long a deleted snapshot stays in the object storage.
 	GraceHours int `yaml:"grace_hours"`

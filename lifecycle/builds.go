@@ -65,11 +65,29 @@ func (s *Service) sweepBuilds(ctx context.Context) error {
 
 // NeededBuilds counts the snapshots with memory by the build that wrote it.
 func (s *Service) NeededBuilds(ctx context.Context) (map[string]int, error) {
-	ids, err := s.snapshotIDs(ctx)
+	ids, err := s.o.Blobs.List(ctx)
 	if err != nil {
 		return nil, err
 	}
+	// What only another host has is in the records.
+	recorded, err := s.o.Store.AllSnapshots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	here := map[string]bool{}
+	for _, id := range ids {
+		here[id] = true
+	}
 	needed := map[string]int{}
+	for _, n := range recorded {
+		switch {
+		case here[n.ID]:
+		case n.Needs != nil:
+			needed[n.Needs.Build]++
+		default:
+			ids = append(ids, n.ID)
+		}
+	}
 	for _, id := range ids {
 		text, err := blob.ReadFile(ctx, s.o.Blobs, id, snapshot.ManifestName)
 		if errors.Is(err, fs.ErrNotExist) {

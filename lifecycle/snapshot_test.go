@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -617,5 +618,21 @@ func TestRollbackToAnEarlierSleep(t *testing.T) {
 	}
 	if _, err := w.Service.Snapshot(w.me(), n.ID); err != nil {
 		t.Errorf("the snapshot that it went back to: %v", err)
+	}
+}
+
+// A build is needed by what was written on another host, too, of which only the record is here.
+func TestBuildsAreNeededByWhatOtherHostsHave(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	if _, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{}); err != nil {
+		t.Fatal(err)
+	}
+	far := &bothy.Snapshot{ID: "snpfar", ProjectID: "mine", CreatedAt: w.clock.Now(), Needs: &bothy.MemoryNeeds{Engine: "fake", Build: "build-0"}}
+	if err := w.store.PutSnapshot(t.Context(), far); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.NeededBuilds(t.Context()); err != nil || !maps.Equal(got, map[string]int{"build-1": 1, "build-0": 1}) {
+		t.Errorf("needed are %v, %v", got, err)
 	}
 }

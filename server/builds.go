@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy/config"
@@ -8,6 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/internal/embedded"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // BuildsFolder is where a server keeps the programs of its engines.
@@ -22,22 +24,21 @@ var spoken = map[string]builds.Range{
 	microvm.Name: {Oldest: microvm.OldestProtocol, Newest: microvm.Protocol},
 }
 
-// buildFetcher fetches engine builds from other hosts. It is nil without a cluster.
-func (s *Server) buildFetcher() func(name, dir string) (*builds.Build, error) {
-	if !s.config.Cluster.On() {
-		return nil
-	}
-	return s.fetchBuild
-}
-
 // openBuilds opens the engine builds of earlier servers and adds this server's own.
 func (s *Server) openBuilds() (embedded.Paths, error) {
 	c := s.config.Engines
 	if err := builds.CheckRefuse(c.Refuse); err != nil {
 		return embedded.Paths{}, err
 	}
+	o := builds.Options{Speaks: spoken, Refuse: c.Refuse, MaxBytes: c.KeepMB << 20, Log: s.log}
+	if s.config.Cluster.On() {
+		o.Fetch = s.fetchBuild
+		o.Elsewhere = func(ctx context.Context, name string) (bool, error) {
+			return s.treeElsewhere(ctx, store.TreeEngines, name)
+		}
+	}
 	var err error
-	s.builds, err = builds.Open(BuildsFolder(s.config), builds.Options{Fetch: s.buildFetcher(), Speaks: spoken, Refuse: c.Refuse, MaxBytes: c.KeepMB << 20, Log: s.log})
+	s.builds, err = builds.Open(BuildsFolder(s.config), o)
 	if err != nil {
 		return embedded.Paths{}, err
 	}

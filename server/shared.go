@@ -11,7 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/engine/builds"
+	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template"
 )
@@ -37,7 +40,61 @@ func (s *Server) sharedTemplates() *template.Shared {
 	return &template.Shared{
 		Store: s.shared, Host: s.config.Cluster.Name, State: filepath.Join(s.config.Home, "templates.json"), Log: s.log,
 		Fetch: s.fetchImage,
+		Elsewhere: func(ctx context.Context, digest string) (bool, error) {
+			return s.treeElsewhere(ctx, store.TreeTemplates, strings.TrimPrefix(digest, digestPrefix))
+		},
+		UsedHere: s.imagesHere,
 	}
+}
+
+// treeElsewhere reports whether a tree that this host has can be fetched again: it is in the object
+// storage, or the host that published it has it, of which the others ask this as well.
+func (s *Server) treeElsewhere(ctx context.Context, kind, name string) (bool, error) {
+	t, err := s.shared.Tree(ctx, kind, name)
+	if bothy.ErrorCode(err) == bothy.CodeNotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if s.bucket != nil && s.bucket.Usable() == nil && t.StoredAt != nil && t.UnneededAt == nil {
+		return true, nil
+	}
+	names, err := treeFiles(t)
+	if err != nil || len(names) == 0 || s.trees == nil {
+		return false, err
+	}
+	return s.trees.Has(ctx, t.Host, kind, name, names[0])
+}
+
+// imagesHere are the digests of the images of sandboxes that this host has, and of those that it has
+// golden snapshots of.
+func (s *Server) imagesHere(ctx context.Context) (map[string]bool, error) {
+	used := map[string]bool{}
+	open, err := s.store.OwnSandboxesInState(ctx, unended...)
+	if err != nil {
+		return nil, err
+	}
+	for _, sb := range open {
+		used[sb.TemplateDigest] = true
+	}
+	names, err := s.golden.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		text, err := blob.ReadFile(ctx, s.golden, name, snapshot.ManifestName)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was given up just now
+		}
+		if err != nil {
+			return nil, err
+		}
+		if m, err := snapshot.Parse(text); err == nil {
+			used[m.Sandbox.TemplateDigest] = true
+		}
+	}
+	return used, nil
 }
 
 // fetchImage writes a template's image to a file on this host.
@@ -120,35 +177,23 @@ func (s *Server) openShared(kind, name, file string) (*os.File, error) {
 // linkTree hard-links all files of a tree on this host into a folder. It returns fs.ErrNotExist
 // if this host lacks any of them.
 func (s *Server) linkTree(t *store.Tree, dir string) error {
-	var names []string
-	switch t.Kind {
-	case store.TreeTemplates:
-		names = []string{imageFile}
-	case store.TreeEngines:
-		b := &builds.Build{}
-		if err := json.Unmarshal(t.Record, b); err != nil {
-			return err
-		}
-		for _, f := range b.Files {
-			names = append(names, f.Name)
-		}
-	case store.TreeGoldens:
+	names, err := treeFiles(t)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		return fs.ErrNotExist
+	}
+	if t.Kind == store.TreeGoldens {
 		r, err := readGoldenRecord(t.Record)
 		if err != nil {
 			return err
-		}
-		for _, f := range r.Files {
-			names = append(names, f.Name)
 		}
 		if own, err := s.manifestSum(t.Name); err != nil || own != r.Manifest {
 			return fs.ErrNotExist // this host has a different one under this name
 		}
 	}
-	if len(names) == 0 {
-		return fs.ErrNotExist
-	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
+	for _, name := range names {
 		f, err := s.openShared(t.Kind, t.Name, name)
 		if err != nil {
 			return err
@@ -165,6 +210,32 @@ func (s *Server) linkTree(t *store.Tree, dir string) error {
 	return nil
 }
 
+// treeFiles names the files of a tree.
+func treeFiles(t *store.Tree) (names []string, err error) {
+	switch t.Kind {
+	case store.TreeTemplates:
+		names = []string{imageFile}
+	case store.TreeEngines:
+		b := &builds.Build{}
+		if err := json.Unmarshal(t.Record, b); err != nil {
+			return nil, err
+		}
+		for _, f := range b.Files {
+			names = append(names, f.Name)
+		}
+	case store.TreeGoldens:
+		r, err := readGoldenRecord(t.Record)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range r.Files {
+			names = append(names, f.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
 // compareTemplates compares the template folder with the other hosts', once before the server
 // is ready and then regularly until ctx ends.
 func (s *Server) compareTemplates(ctx context.Context) {
@@ -177,6 +248,11 @@ func (s *Server) compareTemplates(ctx context.Context) {
 		defer cancel()
 		if err := s.templates.Sync(ctx); err != nil {
 			s.log.Warn("cannot compare the templates with those of the other hosts", "error", err)
+		}
+		if most := s.config.Snapshots.CacheMB << 20; most > 0 {
+			if err := s.templates.Evict(ctx, most); err != nil {
+				s.log.Warn("cannot evict all unused images", "error", err)
+			}
 		}
 		if err := s.publishBuilds(ctx, told); err != nil {
 			s.log.Warn("cannot publish this host's engine builds to the other hosts", "error", err)

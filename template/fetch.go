@@ -35,7 +35,11 @@ func isHere(t *store.Template) bool {
 
 // bring makes sure that this host has a template's image, fetching it if needed.
 func (l *Library) bring(ctx context.Context, t *store.Template) error {
-	if l.common == nil || isHere(t) {
+	if l.common == nil {
+		return nil
+	}
+	l.common.touch(filepath.Dir(t.RootFS)) // from now on it is not evicted
+	if isHere(t) {
 		return nil
 	}
 	f := l.fetch(t)
@@ -95,7 +99,7 @@ func (l *Library) fetchNow(ctx context.Context, t *store.Template) error {
 	if other := l.sameImage(t); other != "" {
 		err = linkOrCopy(other, image)
 	} else {
-		if err := roomFor(l.dir, t.SizeBytes, l.opts.MinFreeDisk); err != nil {
+		if err := l.makeRoom(ctx, t.SizeBytes); err != nil {
 			return bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room to fetch the template %s, which has %d MB", t.Ref(), t.SizeBytes>>20).
 				WithHint("Delete unneeded templates and snapshots, or ask the operator for disk space.").Because(err)
 		}
@@ -123,7 +127,23 @@ func (l *Library) fetchNow(ctx context.Context, t *store.Template) error {
 	if err := moveVersion(work, filepath.Join(home, digestOf(t.Digest))); err != nil {
 		return fmt.Errorf("fetch the template %s: %w", t.Ref(), err)
 	}
+	if err := l.markFetched(t.Name, digestOf(t.Digest)); err != nil {
+		return err
+	}
 	return l.linkFetched(t)
+}
+
+// makeRoom returns disk.ErrNoRoom if so many bytes do not fit, even after other fetched images
+// were evicted.
+func (l *Library) makeRoom(ctx context.Context, bytes int64) error {
+	room := func() error { return roomFor(l.dir, bytes, l.opts.MinFreeDisk) }
+	if room() == nil {
+		return nil
+	}
+	if err := l.root().evict(ctx, func(int64) bool { return room() == nil }); err != nil {
+		l.common.Log.Warn("cannot evict images to make room for another", "error", err)
+	}
+	return room()
 }
 
 // removeFetches deletes what killed fetches left.

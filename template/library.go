@@ -115,8 +115,12 @@ func (l *Library) Lookup(name string) (*store.Template, error) {
 
 // ifHere starts to fetch an image that this host does not have, and returns an error meanwhile.
 func (l *Library) ifHere(t *store.Template, err error) (*store.Template, error) {
-	if err != nil || l.common == nil || isHere(t) {
+	if err != nil || l.common == nil {
 		return t, err
+	}
+	l.common.touch(filepath.Dir(t.RootFS))
+	if isHere(t) {
+		return t, nil
 	}
 	l.fetch(t)
 	return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "the image of the template %s is not on this host yet", t.Ref()).WithHint("It is being fetched.")

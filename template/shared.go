@@ -29,6 +29,13 @@ type Shared struct {
 	State string
 	// Fetch writes the image of a template to a file.
 	Fetch func(ctx context.Context, t *store.Template, to string) error
+	// Elsewhere reports whether an image can be fetched again: it is in the object storage, or
+	// the host that published it has it and is up. Without it nothing is evicted.
+	Elsewhere func(ctx context.Context, digest string) (bool, error)
+	// UsedHere returns the digests of the images that this host uses.
+	UsedHere func(ctx context.Context) (map[string]bool, error)
+	// Now is the clock for the use of images; nil is the host's.
+	Now func() time.Time
 	// Published is called with an image that this host has made.
 	Published func(digest string)
 	Log       *slog.Logger
@@ -62,6 +69,10 @@ type common struct {
 	busy   bool
 	// fetches are the images that are being fetched.
 	fetches map[string]*fetching
+	// used is when the image in a folder was last used; evicting is held while images are
+	// evicted.
+	used     map[string]time.Time
+	evicting sync.Mutex
 	// compared is the content of the file State, and unread why that is unknown.
 	compared compared
 	unread   error
@@ -92,7 +103,10 @@ func newCommon(o *Shared) *common {
 	if o == nil {
 		return nil
 	}
-	s := &common{Shared: *o, names: map[string]map[string]map[string]sharedName{}, fetches: map[string]*fetching{}}
+	s := &common{Shared: *o, names: map[string]map[string]map[string]sharedName{}, fetches: map[string]*fetching{}, used: map[string]time.Time{}}
+	if s.Now == nil {
+		s.Now = time.Now
+	}
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
 	}

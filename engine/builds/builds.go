@@ -19,6 +19,7 @@ package builds
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -90,7 +91,10 @@ type Options struct {
 	// their names, and returns its record, which must come from where only hosts write; nil
 	// where this host is alone.
 	Fetch func(name, dir string) (*Build, error)
-	Log   *slog.Logger
+	// Elsewhere reports whether a build can be fetched again. Where there is Fetch, one that
+	// snapshots need and that cannot stays beyond MaxBytes.
+	Elsewhere func(ctx context.Context, name string) (bool, error)
+	Log       *slog.Logger
 }
 
 // Store keeps builds. One process at a time may have a folder open; its methods may be

@@ -223,6 +223,29 @@ func TestBoundTakesTheLongestUnused(t *testing.T) {
 	}
 }
 
+// Where hosts have builds in common, one that snapshots need goes only if it can be fetched again.
+func TestBoundLeavesTheOnlyCopy(t *testing.T) {
+	dir := t.TempDir()
+	for i, n := range []string{"build-a", "build-b", "build-c"} {
+		put(t, dir, n, builds.Options{})
+		at := time.Now().Add(time.Duration(i-10) * time.Hour)
+		if err := os.Chtimes(filepath.Join(dir, "builds", n+".json"), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	away := errors.New("the database is away")
+	there, err := map[string]bool{"build-b": true}, error(nil)
+	s := put(t, dir, "build-d", builds.Options{MaxBytes: 1, Elsewhere: func(_ context.Context, name string) (bool, error) { return there[name], err }})
+	all := need("build-a", "build-b")
+	same(t, "gone", sweep(t, s, all), "build-b", "build-c") // which nothing needs
+	err = away
+	if gone, err := s.Sweep(t.Context(), all); !errors.Is(err, away) || len(gone) != 0 {
+		t.Errorf("while nothing is known gone are %q, %v", gone, err)
+	}
+	there["build-a"], err = true, nil
+	same(t, "gone", sweep(t, s, all), "build-a")
+}
+
 func TestDamagedBuildIsNotUsed(t *testing.T) {
 	for what, harm := range map[string]func(path string) error{
 		"changed":           func(p string) error { return os.WriteFile(p, []byte("sentry of builD-a"), 0o755) },

@@ -17,7 +17,8 @@ type Needed = func(context.Context) (map[string]int, error)
 
 // Sweep removes unneeded builds: those that are not held, not the newest of their engine, and
 // not in needed. Beyond the size limit it also removes needed ones, the longest unused first;
-// their snapshots then restore only files. It returns the names of the removed builds.
+// their snapshots then restore only files, or, where hosts have builds in common, fetch them again.
+// It returns the names of the removed builds.
 //
 // needed is called after the held builds were noted. A snapshot that is being written belongs
 // to a machine that holds its build until the snapshot can be listed, so at least one of the
@@ -60,10 +61,11 @@ func (s *Store) Sweep(ctx context.Context, needed Needed) ([]string, error) {
 			left = append(left, b)
 		}
 	}
+	stays := map[string]bool{}
 	for size := keptBytes(left, keep); s.o.MaxBytes > 0 && size > s.o.MaxBytes; size = keptBytes(left, keep) {
 		oldest := -1
 		for i, b := range left {
-			if !keep[b.Name] && !s.isHeld(b.Name) {
+			if !keep[b.Name] && !stays[b.Name] && !s.isHeld(b.Name) {
 				oldest = i
 			}
 		}
@@ -71,8 +73,18 @@ func (s *Store) Sweep(ctx context.Context, needed Needed) ([]string, error) {
 			break
 		}
 		b := left[oldest]
+		lost := need[b.Name] > 0
+		if lost && s.o.Elsewhere != nil {
+			there, err := s.o.Elsewhere(ctx, b.Name)
+			errs = append(errs, err)
+			if !there {
+				stays[b.Name] = true
+				continue
+			}
+			lost = false
+		}
 		left = append(left[:oldest:oldest], left[oldest+1:]...)
-		if drop(b, fmt.Sprintf("kept builds take up %d MB, and engines.keep_mb is %d", size>>20, s.o.MaxBytes>>20)) && need[b.Name] > 0 {
+		if drop(b, fmt.Sprintf("kept builds take up %d MB, and engines.keep_mb is %d", size>>20, s.o.MaxBytes>>20)) && lost {
 			s.o.Log.Warn("snapshots have lost their engine build: they give their files, without processes", "build", b.Name, "snapshots", need[b.Name])
 		}
 	}
