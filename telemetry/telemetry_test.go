@@ -1,6 +1,7 @@
 package telemetry_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -99,6 +100,8 @@ func TestDashboard(t *testing.T) {
 	}
 	m := telemetry.New("v1", census)
 	used(m)
+	m.Cluster(func() telemetry.ClusterHost { return telemetry.ClusterHost{} })
+	m.Losses(func() telemetry.Losses { return telemetry.Losses{} })
 	there := scrape(t, m)
 	name := regexp.MustCompile(`\b(bothy|go|process)_[a-z_]+`)
 	asked := 0
@@ -110,6 +113,11 @@ func TestDashboard(t *testing.T) {
 					t.Errorf("the panel %q asks for %s, which there is not", p.Title, n)
 				}
 			}
+		}
+	}
+	for _, lost := range []string{"paused", "ended", "resumed", "left_paused"} {
+		if !bytes.Contains(b, []byte("bothy_lost_sandboxes_"+lost+"_total")) {
+			t.Errorf("no panel shows sandboxes of lost hosts that are %s", lost)
 		}
 	}
 	if len(board.Panels) < 6 || asked < 8 {
