@@ -104,16 +104,28 @@ func (x *Router) toBuild(w http.ResponseWriter, r *http.Request, t target, c Cal
 			return true
 		}
 	}
+	if t.buildID == "" || t.alone {
+		return false // an agent is told by the tool
+	}
+	if err := LostBuild(t.buildID, hosts); err != nil {
+		x.o.Fail(w, r, err)
+		return true
+	}
+	return false
+}
+
+// LostBuild is the error of a build that no host knows which is there, where a host is lost that may
+// have made it; nil where none is.
+func LostBuild(id string, hosts []bothy.ClusterHost) error {
 	var lost []string
 	for _, h := range hosts {
 		if !h.Self && (h.State == bothy.HostDead || h.LeaseSeconds <= 0) {
 			lost = append(lost, h.Name)
 		}
 	}
-	if t.buildID != "" && len(lost) > 0 {
-		x.o.Fail(w, r, bothy.Errorf(bothy.CodeNotFound, "no host knows the build %q; it may have run on a lost host: %s", t.buildID, strings.Join(lost, ", ")).
-			WithHint("Start the build again, with the same request."))
-		return true
+	if len(lost) == 0 {
+		return nil
 	}
-	return false
+	return bothy.Errorf(bothy.CodeNotFound, "no host knows the build %q; it may have run on a lost host: %s", id, strings.Join(lost, ", ")).
+		WithHint("Start the build again, with the same request.")
 }

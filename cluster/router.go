@@ -185,6 +185,10 @@ func (x *Router) route(w http.ResponseWriter, r *http.Request, t target, caller 
 		return x.place(w, r, t, caller), none
 	case t.kind == build && peer == nil:
 		return x.toBuild(w, r, t, caller), none
+	case t.buildID != "" && x.o.HasBuild != nil && !x.o.HasBuild(t.buildID):
+		// The host that asked asks the next, and tells its client in the end.
+		x.o.Fail(w, r, elsewhere("build "+t.buildID))
+		return true, none
 	case t.session != "" && peer == nil:
 		return x.toSession(w, r, t, caller), none
 	}
@@ -337,6 +341,9 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 		case snapshotID.MatchString(id):
 			t.snapshot = id
 		}
+	}
+	if message.Params.Name == "get_build" {
+		t.buildID, _ = message.Params.Arguments["build_id"].(string)
 	}
 	if t.kind = kindOfTool[message.Params.Name]; t.kind == create {
 		t.template, _ = message.Params.Arguments["template"].(string)

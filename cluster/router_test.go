@@ -135,7 +135,7 @@ func newRouter(t testing.TB, s *shared) *httptest.Server {
 	}
 	x := NewRouter(RouterOptions{
 		Hosts: h, Authority: a, Gate: &Gate{}, Here: func(string) bool { return false }, Port: func(string) string { return "" },
-		Upload: func(*http.Request) string { return "" }, HasBuild: func(string) bool { return false },
+		Upload: func(*http.Request) string { return "" }, HasBuild: func(string) bool { return false }, Agents: "/mcp",
 		Authenticate: func(*http.Request) (Caller, error) { return Caller{}, nil }, Log: slog.New(slog.DiscardHandler),
 		Keeper: NewKeeper(KeeperOptions{Times: Times{Lease: time.Hour}, Renewed: time.Now}),
 		Fail: func(w http.ResponseWriter, _ *http.Request, err error) {
@@ -360,6 +360,24 @@ func TestABuildIsLookedForOnAllHosts(t *testing.T) {
 	if got := ask(); got != "200 the build" {
 		t.Errorf("where the last host knows it: %s", got)
 	}
+	agent := func() string {
+		t.Helper()
+		body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_build","arguments":{"build_id":"bld_1"}}}`
+		res, err := http.Post(newRouter(t, s).URL+"/mcp", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		b, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%d %s", res.StatusCode, strings.TrimSpace(string(b)))
+	}
+	two.answer = misdirected
+	if got := agent(); got != "200 the build" {
+		t.Errorf("where the last host knows it, an agent is told: %s", got)
+	}
 	three.answer = http.NotFound
 	if got := ask(); got != "200 here" {
 		t.Errorf("where nobody knows it, this host says so: %s", got)
@@ -367,6 +385,38 @@ func TestABuildIsLookedForOnAllHosts(t *testing.T) {
 	s.peers[1].State = bothy.HostDead
 	if got := ask(); got != "599 not_found" {
 		t.Errorf("where one is lost: %s", got)
+	}
+	if got := agent(); got != "200 here" {
+		t.Errorf("where one is lost, an agent is told by the tool: %s", got)
+	}
+	if err := LostBuild("bld_1", s.peers); err == nil || !strings.Contains(err.Error(), "two") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// A host that is asked by another for a build which it does not know says so in a way that is no
+// answer to the client.
+func TestAHostThatDoesNotKnowABuildSaysSo(t *testing.T) {
+	knows := ""
+	x := NewRouter(RouterOptions{
+		Hosts: hosts{self: "one", shared: &shared{}}, Port: func(string) string { return "" }, Agents: "/mcp", HasBuild: func(id string) bool { return id == knows },
+		Fail: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, string(bothy.ErrorCode(err)), 599)
+		},
+	})
+	ask := func() string {
+		body := `{"method":"tools/call","params":{"name":"get_build","arguments":{"build_id":"bld_1"}}}`
+		r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(body))
+		w := httptest.NewRecorder()
+		handled, _ := x.Route(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, &Peer{Host: "two"})))
+		return strings.TrimSpace(fmt.Sprint(handled, " ", w.Body.String()))
+	}
+	if got := ask(); got != "true misdirected_request" {
+		t.Errorf("a build that it does not know: %s", got)
+	}
+	knows = "bld_1"
+	if got := ask(); got != "false" {
+		t.Errorf("a build that it knows: %s", got)
 	}
 }
 

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/gateway"
 	"github.com/bothy-dev/bothy/template/build"
@@ -22,10 +24,23 @@ func (s *Server) openBuilder() error {
 		CheckNetwork: func(n bothy.Network) error { return gateway.CheckPolicy(n, nil) }, Log: s.log,
 		Plan:        s.projects.Plan,
 		Bounded:     func(engine string) bool { return engine == gvisor.Name },
-		MinFreeDisk: s.config.Snapshots.MinFreeDiskMB << 20,
+		MinFreeDisk: s.config.Snapshots.MinFreeDiskMB << 20, Unknown: s.lostBuild,
 	})
 	if err == nil {
 		s.undo.Add(s.builder.Close)
 	}
 	return err
+}
+
+// lostBuild is the error of a build that this host does not know, where one that may have made it is
+// lost.
+func (s *Server) lostBuild(ctx context.Context, id string) error {
+	if s.hosts == nil {
+		return nil
+	}
+	hosts, err := s.hosts.Peers(ctx)
+	if err != nil {
+		return err
+	}
+	return cluster.LostBuild(id, hosts)
 }

@@ -75,6 +75,9 @@ type Options struct {
 	// Dir stores records of builds and uploaded contexts. Cache stores layers, and should be on
 	// the library's disk.
 	Dir, Cache string
+	// Unknown returns the error for a build that is unknown here, or nil for the usual one.
+	// Optional.
+	Unknown func(ctx context.Context, id string) error
 	// CacheBytes limits the cache; 0 means 20 GB.
 	CacheBytes int64
 	Sandboxes  Sandboxes
@@ -410,9 +413,15 @@ func (b *Builder) find(ctx context.Context, id string, scope bothy.Scope) (*reco
 		return nil, err
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	r := b.builds[id]
-	if r == nil || r.build.ProjectID != caller.ProjectID {
+	own := r != nil && r.build.ProjectID == caller.ProjectID
+	b.mu.Unlock()
+	if !own {
+		if b.o.Unknown != nil {
+			if err := b.o.Unknown(ctx, id); err != nil {
+				return nil, err
+			}
+		}
 		return nil, bothy.Errorf(bothy.CodeNotFound, "there is no build %q", id).WithHint("`bothy template builds` lists them.")
 	}
 	return r, nil

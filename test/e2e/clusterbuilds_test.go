@@ -60,6 +60,16 @@ func TestAnyHostKnowsABuild(t *testing.T) {
 		t.Fatal("no host makes it")
 	}
 	other := hosts[1-maker]
+	a := &agent{T: t, ctx: ctx}
+	a.call(other, "initialize", `{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
+	shown := func(s *server, id string) string {
+		return a.call(s, "tools/call", `{"name":"get_build","arguments":{"build_id":"`+id+`"}}`)
+	}
+	for _, s := range hosts {
+		if got := shown(s, b.ID); !strings.Contains(got, b.ID) || strings.Contains(got, `"isError":true`) {
+			t.Errorf("an agent is told of the build by %s: %s", s.Address, got)
+		}
+	}
 	if _, err := other.Builder.CancelBuild(ctx, b.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +91,9 @@ func TestAnyHostKnowsABuild(t *testing.T) {
 		_, err := other.Builder.Build(ctx, second.ID)
 		return bothy.ErrorCode(err) == bothy.CodeNotFound && strings.Contains(err.Error(), "on a lost host: "+[]string{"one", "two"}[maker])
 	})
+	if got := shown(other, second.ID); !strings.Contains(got, `"isError":true`) || !strings.Contains(got, "on a lost host: "+[]string{"one", "two"}[maker]) {
+		t.Errorf("an agent is told of a build that is lost: %s", got)
+	}
 	req.Dockerfile = "FROM " + templateName + "\nRUN echo again\n"
 	third, err := other.Builder.StartBuild(ctx, req)
 	if err != nil {
