@@ -46,8 +46,8 @@ func Sweep(groups *cgroup.Parent, dir string, owned func(name string) bool, remo
 	return swept, errors.Join(errs...)
 }
 
-// StartError keeps errors that already say what to do and wraps the others: op of the
-// engine with that name failed.
+// StartError keeps errors that already say what to do, and wraps any other as a failure of op in
+// the named engine.
 func StartError(name, op string, err error) error {
 	var be *bothy.Error
 	if errors.As(err, &be) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -82,8 +82,7 @@ func UIDs(p *uid.Pool) (*uid.Pool, error) {
 	return uid.Default()
 }
 
-// Groups returns where the cgroups of an engine's machines are. Its error says what
-// the host lacks.
+// Groups returns the parent cgroup of an engine's machines. Its error says what the host lacks.
 func Groups(parent string) (*cgroup.Parent, error) {
 	p, err := cgroup.NewParent(parent)
 	if err != nil {

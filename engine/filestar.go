@@ -8,15 +8,15 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// FilesTar is the file into which the tar of a machine's files is written, by the machine
-// itself. The tar holds the holes of sparse files as zeros, and a hole costs a sandbox
-// nothing: one call makes terabytes of it. Zeros therefore become holes again, and a tar
-// larger than a machine of its size could need is refused.
+// FilesTar is the file that the tar of a machine's files is written to, by the machine itself.
+// The tar stores the holes of sparse files as zeros, and a single system call lets a sandbox
+// make a hole of terabytes. Zeros therefore become holes again, and a tar larger than a machine
+// of its size could need is refused.
 type FilesTar struct {
 	f     *os.File
 	most  int64
-	at    int64  // of what block begins with
-	block []byte // is not written yet
+	at    int64  // of the current block
+	block []byte // zeros not yet written
 }
 
 // tarBlock is the unit in which zeros become holes.
@@ -33,14 +33,14 @@ func CreateFilesTar(path string, l bothy.Limits) (*FilesTar, error) {
 	return &FilesTar{f: f, most: MostFilesTar(l), block: make([]byte, 0, tarBlock)}, nil
 }
 
-// MostFilesTar is the largest size of such a tar: the disk's size, as much again in
-// holes, and a header for each file that fits into memory.
+// MostFilesTar is the largest size of such a tar: the disk's size, as much again for holes, and
+// a header for each file that fits into memory.
 func MostFilesTar(l bothy.Limits) int64 { return int64(2*l.DiskMB+l.MemoryMB+256) << 20 }
 
 // Write implements io.Writer.
 func (t *FilesTar) Write(b []byte) (int, error) {
 	if int64(len(b)) > t.most-t.at-int64(len(t.block)) {
-		return 0, bothy.Errorf(bothy.CodeUnsupported, "the files of the sandbox are more than the %d MB that a snapshot of it holds, the holes of sparse files included", t.most>>20).
+		return 0, bothy.Errorf(bothy.CodeUnsupported, "the files of the sandbox, including the holes of sparse files, exceed the %d MB that a snapshot of it can hold", t.most>>20).
 			WithHint("Remove or shrink large sparse files; `du -a --apparent-size / | sort -n` shows them.")
 	}
 	done := len(b)
@@ -68,7 +68,7 @@ func (t *FilesTar) flush() error {
 	return nil
 }
 
-// Close writes the rest. Without it, or when it fails, the file is not whole.
+// Close writes the rest. If it is not called, or fails, the file is incomplete.
 func (t *FilesTar) Close() error {
 	err := t.flush()
 	if err == nil {

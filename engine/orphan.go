@@ -15,18 +15,18 @@ import (
 // GroupPrefix begins the names of all servers' cgroups.
 const GroupPrefix = "bothy-"
 
-// An Orphan is a machine that runs although the folder that it was started in was deleted,
-// and that no server holds, so that none will end it.
+// An Orphan is a machine that still runs although its folder was deleted and no server holds it,
+// so nothing will end it.
 type Orphan struct {
-	// Name is the machine's, and Folder where it was.
+	// Name is the machine's name, and Folder the folder that it had.
 	Name, Folder string
 	// PIDs are its processes.
 	PIDs  []int
 	group *cgroup.Group
 }
 
-// Orphans finds those of all servers that ever ran on this host. A machine whose folder
-// exists, or that a process holds by a descriptor, as servers do, is not an orphan.
+// Orphans finds those of all servers that ever ran on this host. A machine is no orphan if its
+// folder exists, or if a process holds it by a descriptor, as servers do.
 func Orphans() ([]Orphan, error) {
 	parents, err := cgroup.Parents(GroupPrefix)
 	if err != nil {
@@ -73,7 +73,7 @@ func (o Orphan) isHeld(held map[int]bool) bool {
 	return false
 }
 
-// End ends the machine, also a frozen one, which is deaf to every signal.
+// End ends the machine, even a frozen one, which does not react to signals.
 func (o Orphan) End() error {
 	if err := o.group.SetFrozen(false); err != nil {
 		return fmt.Errorf("thaw %s: %w", o.Name, err)
@@ -81,13 +81,12 @@ func (o Orphan) End() error {
 	return errors.Join(o.group.End(), o.group.Remove())
 }
 
-// deletedFolder returns the folder of a machine's processes if it was deleted: the kernel
-// marks open files of it as such. A folder that merely is invisible to this process does
-// not count.
+// deletedFolder returns the folder of a machine's processes if it was deleted: the kernel marks
+// its open files as such. A folder that is only invisible to this process does not count.
 func deletedFolder(pids []int) string {
 	for _, pid := range pids {
 		proc := fmt.Sprintf("/proc/%d", pid)
-		// A sentry writes its last words there.
+		// A sentry writes its panics there.
 		if log, err := os.Readlink(proc + "/fd/2"); err == nil {
 			if path, ok := strings.CutSuffix(log, " (deleted)"); ok && filepath.Base(path) == "panic.log" {
 				return filepath.Dir(path)
@@ -101,7 +100,7 @@ func deletedFolder(pids []int) string {
 	return ""
 }
 
-// mountedAt is which folder of its file system is mounted at a place of a process's root.
+// mountedAt returns which folder of its file system is mounted at a place in a process's root.
 func mountedAt(proc, place string) string {
 	f, err := os.Open(proc + "/mountinfo")
 	if err != nil {
@@ -116,7 +115,7 @@ func mountedAt(proc, place string) string {
 	return ""
 }
 
-// heldProcesses are those that some process of this host has a descriptor of.
+// heldProcesses returns the processes that some process on this host holds a descriptor of.
 func heldProcesses() (map[int]bool, error) {
 	all, err := os.ReadDir("/proc")
 	if err != nil {

@@ -14,18 +14,19 @@ import (
 	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
-// fetchAgain is how long a build is not asked for again that could not be fetched.
+// fetchAgain is how long to wait before another attempt to fetch a build that could not be
+// fetched.
 const fetchAgain = 3 * time.Second
 
-// fetch is the last one of a build, for all who want that meanwhile. It is forgotten once it
-// has brought the build.
+// fetch is the latest attempt to fetch a build, shared by all who need the build meanwhile. It
+// is forgotten once it succeeds.
 type fetch struct {
 	done  chan struct{}
 	ended time.Time
 }
 
-// bring fetches a build that this store has no record of, if other hosts have it. Where that
-// fails the build is one that was not kept.
+// bring fetches a build that this store has no record of, if other hosts have it. If that fails,
+// the build counts as one that was not kept.
 func (s *Store) bring(name string) {
 	if s.o.Fetch == nil || !isName(name) {
 		return
@@ -90,7 +91,7 @@ func (s *Store) bringNow(name string) (*Build, error) {
 	if err := b.check(); err != nil {
 		return nil, err
 	}
-	s.placing.Lock() // of two that have a file in common, one would unpin it for both
+	s.placing.Lock() // if two builds share a file, one would unpin it for both
 	defer s.placing.Unlock()
 	for _, f := range b.Files {
 		s.Pin(f.Name) // no record names it yet
@@ -116,8 +117,8 @@ func (s *Store) bringNow(name string) (*Build, error) {
 	return b, err
 }
 
-// unpin lets a later sweep remove the files of a build that this server has not brought along.
-// Those that its own builds have are named by their records.
+// unpin lets a later sweep remove the files of a build, except those that this server brought
+// along. Those of its own builds are named by their records.
 func (s *Store) unpin(b *Build) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +153,7 @@ func (s *Store) takeFile(dir string, f File) error {
 		return err
 	}
 	if !info.Mode().IsRegular() || info.Size() != f.Size || !whole(from, f) {
-		return fmt.Errorf("what was fetched as %s has other bytes", f.Name)
+		return fmt.Errorf("the file that was fetched as %s does not match its SHA-256", f.Name)
 	}
 	if err := os.Chmod(from, f.mode()); err != nil {
 		return err
@@ -163,7 +164,7 @@ func (s *Store) takeFile(dir string, f File) error {
 	return os.Rename(from, to)
 }
 
-// mode is that of a file in the store, by its name: some are programs.
+// mode is the mode of a file in the store, by its name: some are programs.
 func (f File) mode() fs.FileMode {
 	for _, kind := range []string{"program-", "sentry-", "vminit-"} {
 		if strings.HasPrefix(f.Name, kind) {
@@ -173,7 +174,7 @@ func (f File) mode() fs.FileMode {
 	return 0o644
 }
 
-// Missing are the files of a build that this store does not have, by their names.
+// Missing returns the names of a build's files that this store does not have.
 func (s *Store) Missing(b *Build) (files []File) {
 	for _, f := range b.Files {
 		if !whole(filepath.Join(s.dir, f.Name), f) && !slices.ContainsFunc(files, func(o File) bool { return o.Name == f.Name }) {
@@ -183,7 +184,7 @@ func (s *Store) Missing(b *Build) (files []File) {
 	return files
 }
 
-// OpenFile opens a file of a build, for another host; fs.ErrNotExist where there is none.
+// OpenFile opens a file of a build for another host. It returns fs.ErrNotExist if there is none.
 func (s *Store) OpenFile(build, name string) (*os.File, error) {
 	s.mu.Lock()
 	b, err := s.read(build)

@@ -43,13 +43,12 @@ type Build struct {
 	// Protocol is the version of the protocol between the server and the build's
 	// processes: arguments, files, calls, and the guest's API.
 	Protocol int `json:"protocol"`
-	// Host is what of the host its snapshots depend on; empty where nothing matters.
+	// Host describes what its snapshots depend on in the host; empty if nothing matters.
 	Host string `json:"host,omitempty"`
 	// Env is the environment that its tree's program is run in.
 	Env   []string `json:"env,omitempty"`
 	Files []File   `json:"files"`
-	// Tree is the folder of the files that have a place in it, and Dirs are empty folders
-	// there.
+	// Tree is the folder of the files that have a place in it, and Dirs are its empty folders.
 	Tree string   `json:"tree,omitempty"`
 	Dirs []string `json:"dirs,omitempty"`
 	// Stamp identifies what the files were made from, by dates and sizes.
@@ -59,10 +58,10 @@ type Build struct {
 
 // File is one file of a build.
 type File struct {
-	// Role is what the engine calls it. Files in the tree have a Place instead.
+	// Role is the engine's name for it. Files in the tree have a Place instead.
 	Role  string `json:"role,omitempty"`
 	Place string `json:"place,omitempty"`
-	// Name is that of the file in the store's folder.
+	// Name is the file's name in the store's folder.
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256"`
 	Size   int64  `json:"size_bytes"`
@@ -83,13 +82,13 @@ type Range struct{ Oldest, Newest int }
 type Options struct {
 	// Speaks are the protocols of each engine.
 	Speaks map[string]Range
-	// Refuse names builds whose memory must not be woken; see refusedBy.
+	// Refuse names builds whose memory must not be restored; see refusedBy.
 	Refuse []string
 	// MaxBytes bounds the builds of earlier servers; 0 means no bound.
 	MaxBytes int64
 	// Fetch writes the files of a build that other hosts have published into a folder, under
-	// their names, and returns its record, which must come from where only hosts write; nil
-	// where this host is alone.
+	// their names, and returns its record, which must come from where only hosts can write. It
+	// is nil if this host is alone.
 	Fetch func(name, dir string) (*Build, error)
 	// Elsewhere reports whether a build can be fetched again. Where there is Fetch, one that
 	// snapshots need and that cannot stays beyond MaxBytes.
@@ -104,7 +103,7 @@ type Store struct {
 	o   Options
 
 	mu sync.Mutex
-	// pinned are the names of files that this server has brought along.
+	// pinned are the names of the files that this server brought along.
 	pinned map[string]bool
 	// own are the builds that this server put, by engine.
 	own map[string]string
@@ -112,12 +111,12 @@ type Store struct {
 	// held at any time since the last sweep began.
 	holds   map[string]*held
 	touched map[string]bool
-	// verified are files whose SHA-256 was right, as they were then.
+	// verified are files whose SHA-256 was right, as they were at that time.
 	verified map[string]os.FileInfo
-	// fetches are those of builds that other hosts have, by name.
+	// fetches are the attempts to fetch builds that other hosts have, by name.
 	fetches map[string]*fetch
-	// sweeping is locked during a sweep, placing while a fetched build is put in its place, and making while a
-	// tree is made, before mu.
+	// sweeping is locked during a sweep, placing while a fetched build is moved into place, and
+	// making while a tree is made. Each is locked before mu.
 	sweeping, placing, making sync.Mutex
 }
 
@@ -166,10 +165,10 @@ func (s *Store) removeUnfinished() error {
 	return errors.Join(errs...)
 }
 
-// Dir is the store's folder.
+// Dir returns the store's folder.
 func (s *Store) Dir() string { return s.dir }
 
-// Pin keeps files of the store as long as this server runs, also before a build names them.
+// Pin keeps files in the store as long as this server runs, even before a build names them.
 func (s *Store) Pin(paths ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,23 +177,23 @@ func (s *Store) Pin(paths ...string) {
 	}
 }
 
-// A Held build stays until it is released.
+// A Held build is kept until it is released.
 type Held struct {
 	Build
 	s    *Store
 	once sync.Once
 }
 
-// Hold checks that memory which a build wrote may be woken here, and keeps the build until
-// it is released. The error has CodeUnsupported, and as its detail the reason, as the end
-// of a sentence about the memory.
+// Hold checks that memory written by a build may be restored here, and keeps the build until it
+// is released. The error has CodeUnsupported, and its detail is the reason, worded as the end of
+// a sentence about the memory.
 func (s *Store) Hold(engine, name string) (*Held, error) {
 	if by := s.refused(name, nil); by != "" {
 		return nil, refusedError(name, by)
 	}
 	s.bring(name)
 	s.mu.Lock()
-	s.touched[name] = true // from here on a sweep that has begun leaves it alone
+	s.touched[name] = true // from here on, a sweep in progress leaves it alone
 	b, err := s.read(name)
 	if err != nil {
 		s.mu.Unlock()
@@ -214,7 +213,7 @@ func (s *Store) Hold(engine, name string) (*Held, error) {
 		return nil, err
 	}
 	now := time.Now()
-	_ = os.Chtimes(s.record(name), now, now) // which are removed first when there are too many
+	_ = os.Chtimes(s.record(name), now, now) // these are removed first when there are too many
 	return out, nil
 }
 
@@ -235,7 +234,7 @@ func (h *Held) Release() {
 	})
 }
 
-// Path is that of the file with a role, or empty.
+// Path returns the path of the file with a role, or "".
 func (h *Held) Path(role string) string {
 	for _, f := range h.Files {
 		if f.Role == role {
@@ -245,7 +244,7 @@ func (h *Held) Path(role string) string {
 	return ""
 }
 
-// TreePath is that of the tree, or empty.
+// TreePath returns the path of the tree, or "".
 func (h *Held) TreePath() string {
 	if h.Tree == "" {
 		return ""
@@ -278,8 +277,8 @@ func (r Range) String() string {
 	return fmt.Sprintf("%d to %d", r.Oldest, r.Newest)
 }
 
-// Unusable is the error of memory whose build cannot be used, with the reason as the end
-// of a sentence about the memory.
+// Unusable returns the error for memory whose build cannot be used, with the reason worded as
+// the end of a sentence about the memory.
 func Unusable(why string, args ...any) *bothy.Error {
 	return bothy.Errorf(bothy.CodeUnsupported, why, args...).WithHint("Use the files of the snapshot.")
 }

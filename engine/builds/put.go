@@ -23,13 +23,13 @@ import (
 // store is not copied.
 type Source struct {
 	From string
-	// Role or Place, as of a File.
+	// Role or Place, as in File.
 	Role, Place string
 }
 
-// Put records the build of this server's engine, with its files, and holds it for as long
-// as the server runs. A complete build with the same name and stamp is used as it is. The
-// operator may refuse it, which is CodeEngineMissing.
+// Put records the build of this server's engine, with its files, and holds it for as long as the
+// server runs. A complete build with the same name and stamp is used as it is. If the operator
+// refuses the build, the error has CodeEngineMissing.
 func (s *Store) Put(b Build, from []Source) (*Held, error) {
 	if by := s.refused(b.Name, &b); by != "" {
 		return nil, refusesOwn(b.Name, by)
@@ -49,7 +49,7 @@ func (s *Store) Put(b Build, from []Source) (*Held, error) {
 	if by := s.refused(b.Name, &b); by != "" {
 		return nil, refusesOwn(b.Name, by)
 	}
-	// What was written a moment ago can be used; something older was damaged.
+	// What was just written can be used; something older was damaged.
 	if b.Stamp == "" {
 		return nil, err
 	}
@@ -152,13 +152,13 @@ func (s *Store) add(src Source) (File, error) {
 	return f, os.Rename(out.Name(), to)
 }
 
-// whole reports whether a file exists with the right content.
+// whole reports whether a file exists and has the right content.
 func whole(path string, f File) bool {
 	got, err := Digest(path)
 	return err == nil && got == f.SHA256
 }
 
-// Digest is the SHA-256 of a file, in hex.
+// Digest returns the SHA-256 of a file, in hex.
 func Digest(path string) (string, error) {
 	in, err := os.Open(path)
 	if err != nil {
@@ -183,7 +183,7 @@ const (
 	treePrefix    = "tree-"
 )
 
-// treeName is that of the folder with the files that have places, or empty.
+// treeName returns the name of the folder with the files that have places, or "".
 func treeName(b *Build) string {
 	var lines []string
 	for _, f := range b.Files {
@@ -276,14 +276,14 @@ func (s *Store) removeAside(name string) error {
 	return os.RemoveAll(going)
 }
 
-// record is the path of a build's record.
+// record returns the path of a build's record.
 func (s *Store) record(name string) string { return recordPath(s.dir, name) }
 
 func recordPath(dir, name string) string {
 	return filepath.Join(dir, recordsDir, name+".json")
 }
 
-// read reads a build's record. A name may come from elsewhere.
+// read reads a build's record. The name may come from outside.
 func (s *Store) read(name string) (*Build, error) {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00") {
 		return nil, fmt.Errorf("%q is not the name of a build", name)
@@ -309,7 +309,7 @@ func readRecord(path string) (*Build, error) {
 	return b, nil
 }
 
-// check refuses what leads out of the store's folder.
+// check refuses paths that lead out of the store's folder.
 func (b *Build) check() error {
 	for _, f := range b.Files {
 		if f.Name != filepath.Base(f.Name) || strings.HasPrefix(f.Name, ".") || !isPlace(f.Place) {
@@ -325,7 +325,7 @@ func (b *Build) check() error {
 	return nil
 }
 
-// isPlace accepts no path, and those in a tree.
+// isPlace accepts "" and paths inside a tree.
 func isPlace(path string) bool {
 	return path == "" || filepath.IsLocal("."+filepath.Join("/", path)) && !strings.Contains(path, "..")
 }

@@ -11,7 +11,7 @@ import (
 // minRefuse is the length of the shortest entry, so that none matches by chance.
 const minRefuse = 8
 
-// CheckRefuse checks the entries of a list of builds that are to be refused.
+// CheckRefuse checks the entries of a list of builds to refuse.
 func CheckRefuse(entries []string) error {
 	for _, e := range entries {
 		if len(e) < minRefuse || strings.TrimSpace(e) != e {
@@ -22,9 +22,9 @@ func CheckRefuse(entries []string) error {
 	return nil
 }
 
-// RefusedBy returns the first entry that matches a build, or "": the beginning of its name
-// or of the SHA-256 of one of its files, or one of its versions. A build that nothing is
-// known of has no more than a name.
+// RefusedBy returns the first entry that matches a build, or "": the beginning of its name or of
+// the SHA-256 of one of its files, or one of its versions. Of an unknown build, only the name
+// can match.
 func RefusedBy(entries []string, name string, b *Build) string {
 	for _, e := range entries {
 		if strings.HasPrefix(name, e) {

@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
-// Needed says how many snapshots need which build, by name.
+// Needed returns how many snapshots need each build, by name.
 type Needed = func(context.Context) (map[string]int, error)
 
 // Sweep removes unneeded builds: those that are not held, not the newest of their engine, and
@@ -20,9 +20,9 @@ type Needed = func(context.Context) (map[string]int, error)
 // their snapshots then restore only files, or, where hosts have builds in common, fetch them again.
 // It returns the names of the removed builds.
 //
-// needed is called after the held builds were noted. A snapshot that is being written belongs
-// to a machine that holds its build until the snapshot can be listed, so at least one of the
-// two is seen; and builds held from then on are kept.
+// needed is called after the held builds were noted. A machine whose snapshot is being written
+// holds its build until the snapshot can be listed, so at least one of the two is seen; and
+// builds held from then on are kept.
 func (s *Store) Sweep(ctx context.Context, needed Needed) ([]string, error) {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
@@ -92,8 +92,8 @@ func (s *Store) Sweep(ctx context.Context, needed Needed) ([]string, error) {
 	return gone, errors.Join(errs...)
 }
 
-// newest are the builds that stay in any case: those of this server, and of engines that
-// it has not opened the newest.
+// newest returns the builds that are always kept: those of this server, and the newest of each
+// engine that it has not opened.
 func (s *Store) newest(all []Build) map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +109,8 @@ func (s *Store) newest(all []Build) map[string]bool {
 	return keep
 }
 
-// keptBytes is what builds take up in addition to those that stay in any case, files that they
-// share once.
+// keptBytes is the size of the builds other than those that are always kept. Shared files count
+// once.
 func keptBytes(all []Build, keep map[string]bool) (n int64) {
 	seen := map[string]bool{}
 	for _, b := range all {
@@ -135,7 +135,7 @@ func (s *Store) isHeld(name string) bool {
 	return s.touched[name] // Sweep has put in those that are held, and Hold puts in more
 }
 
-// drop removes a record, unless it is held or was since the sweep began.
+// drop removes a record, unless it is held or was held since the sweep began.
 func (s *Store) drop(name string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,9 +151,9 @@ func (s *Store) drop(name string) (bool, error) {
 	return true, failpoint.Hit("builds.dropped")
 }
 
-// removeFiles removes files that no record names, that are not in use, and that are not from this server.
-// Unfinished files have other names, and nothing is written while mu is held: Put first pins what it will
-// name.
+// removeFiles removes files that no record names, that are not in use, and that are not from
+// this server. Unfinished files have other names. Nothing is written while mu is held: Put first
+// pins what it will name.
 func (s *Store) removeFiles() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,5 +191,5 @@ func (s *Store) removeFiles() error {
 	return errors.Join(errs...)
 }
 
-// TotalBytes is what builds take up, files that they share once.
+// TotalBytes is the size of all builds. Shared files count once.
 func TotalBytes(all []Build) int64 { return keptBytes(all, nil) }

@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// verify checks all of a build's files: that each is only its owner's to write, who runs
-// this server, and has the right SHA-256. What was right is not read again while the server
-// runs and the file is the same, with the same dates: only its owner could change
-// it without a trace.
+// verify checks that each of a build's files can be written only by the server's user, and has
+// the right SHA-256. A file that was right is not read again while the server runs and its dates
+// are the same: only its owner could change it without a trace.
 func (s *Store) verify(b *Build) error {
 	for _, dir := range []string{s.dir, filepath.Join(s.dir, recordsDir)} {
 		info, err := os.Stat(dir)
@@ -74,11 +73,11 @@ func (s *Store) verifyFile(f File) error {
 
 func unchanged(a, b os.FileInfo) bool {
 	was, is := a.Sys().(*syscall.Stat_t), b.Sys().(*syscall.Stat_t)
-	// A link more or less, as of a tree, changes the time of a file's last change.
+	// Adding or removing a link, as a tree does, changes the time of a file's last change.
 	return os.SameFile(a, b) && a.Size() == b.Size() && was.Mtim == is.Mtim && (was.Ctim == is.Ctim || was.Nlink != is.Nlink)
 }
 
-// ownAlone refuses what others than this process's user may write.
+// ownAlone refuses files that users other than this process's may write.
 func ownAlone(info os.FileInfo) error {
 	if st := info.Sys().(*syscall.Stat_t); int(st.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
 		return errors.New("others than the server may write it")

@@ -1,5 +1,5 @@
-// Package cgroup puts machines under hard limits of CPU, memory and host
-// processes, on hosts with cgroup v2, v1, or the hybrid of both. Engines use it.
+// Package cgroup puts machines under hard limits on CPU, memory and host processes, on hosts
+// with cgroup v2, v1, or the hybrid of both. Engines use it.
 package cgroup
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/sysfile"
 )
 
-// Limits is what a group may use. Zero means no limit.
+// Limits says how much a group may use. Zero means no limit.
 type Limits struct {
 	CPU         float64
 	MemoryBytes int64
@@ -76,7 +76,7 @@ func NewParent(name string) (*Parent, error) {
 	return p, nil
 }
 
-// Parents finds those whose names begin with a prefix, of all servers.
+// Parents finds the parents whose names begin with a prefix, of all servers.
 func Parents(prefix string) ([]*Parent, error) {
 	mounts, err := mounts()
 	if err != nil {
@@ -168,7 +168,7 @@ func hasControllers(root string, want ...string) bool {
 	return true
 }
 
-// Version is 1 or 2.
+// Version returns 1 or 2.
 func (p *Parent) Version() int {
 	if p.v2 != "" {
 		return 2
@@ -214,7 +214,7 @@ type Group struct {
 	name string
 
 	mu     sync.Mutex
-	thawed chan struct{} // closed by the thaw of what is frozen, else nil
+	thawed chan struct{} // closed when a frozen group is thawed, else nil
 }
 
 // Open returns the group of that name, whether or not it exists yet.
@@ -262,7 +262,7 @@ func (g *Group) read(controller, file string) (string, error) {
 	return strings.TrimSpace(text), err
 }
 
-// SetLimits changes the limits; processes inside feel them at once.
+// SetLimits changes the limits; they apply immediately.
 func (g *Group) SetLimits(l Limits) error {
 	if g.p.v2 != "" {
 		return g.setV2(l)
@@ -308,9 +308,8 @@ func (g *Group) setV1(l Limits) error {
 	)
 }
 
-// Add moves a process and all its descendants into the group, those that are
-// not in it yet. With v2, starting the process there (see FD) is better: it
-// leaves no moment outside.
+// Add moves a process and all its descendants into the group, except those already in it. With
+// v2, starting the process there (see FD) is better: it is then never outside the group.
 func (g *Group) Add(pid int) error {
 	in, err := g.Processes()
 	if err != nil {
@@ -333,7 +332,7 @@ func (g *Group) Add(pid int) error {
 				return err
 			}
 		}
-		// A child that was born before its parent moved is found next time.
+		// A child that was started before its parent moved is found next time.
 		if news == 0 {
 			return nil
 		}
@@ -407,11 +406,10 @@ func (g *Group) MemoryUsed() (int64, error) {
 	return g.memory("anon", "shmem")
 }
 
-// SharedMemory is the part of it that is in shared pages, as files in memory are, in
-// bytes.
+// SharedMemory is the part of it that is in shared pages, such as files in memory, in bytes.
 func (g *Group) SharedMemory() (int64, error) { return g.memory("shmem") }
 
-// memory adds up what the kernel counts by these names.
+// memory adds up the kernel's counters with these names.
 func (g *Group) memory(names ...string) (int64, error) {
 	b, err := g.read("memory", "memory.stat")
 	if err != nil {
@@ -470,8 +468,8 @@ func (g *Group) OOMKills() int {
 	return 0
 }
 
-// SetFrozen stops or thaws all processes of the group, and returns when that
-// is done. While they are stopped by this Group, it watches no memory.
+// SetFrozen stops or thaws all processes of the group, and returns when that is done. While this
+// Group keeps them stopped, it watches no memory.
 func (g *Group) SetFrozen(frozen bool) error {
 	err := g.setFrozen(frozen)
 	g.mu.Lock()
@@ -579,7 +577,7 @@ func (g *Group) Threads() ([]int, error) {
 	return numbers(text), err
 }
 
-// numbers are those that a file of the host's kernel lists.
+// numbers returns the numbers in a file of the host's kernel.
 func numbers(text string) (found []int) {
 	for _, f := range strings.Fields(text) {
 		if n, err := strconv.Atoi(f); err == nil {
@@ -624,9 +622,8 @@ func (g *Group) End() error {
 	}
 }
 
-// hold opens the processes of a list, except this one. A listed pid may have been
-// reused by the time it is opened. So only processes that are still listed after
-// they were opened count.
+// hold opens the processes of a list, except this one. A listed pid may have been reused by the
+// time it is opened, so only processes that are still listed afterwards count.
 func hold(list func() ([]int, error)) ([]process.Process, error) {
 	pids, err := list()
 	if err != nil {
@@ -657,8 +654,8 @@ func hold(list func() ([]int, error)) ([]process.Process, error) {
 	return held, err
 }
 
-// Remove deletes the group. Its processes must have ended; those that are just
-// leaving are waited for.
+// Remove deletes the group. Its processes must have ended; it waits for those that are just
+// exiting.
 func (g *Group) Remove() error {
 	var errs []error
 	for _, d := range g.p.all {

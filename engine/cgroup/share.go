@@ -13,15 +13,15 @@ import (
 )
 
 // Sharing makes groups that compute all the time give way to those that need a processor only
-// now and then, while all processors are busy. A group that uses about its fair share or more
-// is scheduled as idle work: it gets an equal part of what the others leave, and a sandbox
-// that wakes up runs at once. Without this, an interactive command waits for a time slice of
-// its neighbours at each thread switch.
+// now and then, while all processors are busy. A group that uses about its fair share or more is
+// scheduled as idle work: it gets an equal part of what the others leave, and a sandbox that
+// wakes up runs immediately. Without this, an interactive command waits for a time slice of its
+// neighbours at each thread switch.
 //
-// It needs cpu.idle, which Linux has from 5.15 on; without it, it does nothing.
+// It needs cpu.idle, which Linux has since 5.15; without it, it does nothing.
 type Sharing struct {
 	p      *Parent
-	idle   func() (float64, error) // the seconds that the host's processors have rested, for each
+	idle   func() (float64, error) // the seconds that the host's processors have been idle, each
 	groups map[string]*sharer
 	last   time.Time
 	rested float64
@@ -35,25 +35,25 @@ type sharer struct {
 	at   time.Time
 	used float64 // in seconds, at that time
 	rate float64 // in processors, of the last second or so
-	// giving is true for a group that gives way.
+	// giving is true if the group gives way.
 	giving bool
 }
 
 const (
-	// lookEvery is how often it looks whether the processors are all in use.
+	// lookEvery is how often it checks whether all processors are in use.
 	lookEvery = 250 * time.Millisecond
 	// someRest is the idle fraction of the processors' time at which no task has to
 	// wait for one.
 	someRest = 0.2
-	// memory is how long a rate takes to forget.
+	// memory is the time constant of a rate's moving average.
 	memory = time.Second
-	// A group gives way from so much of the fair share on, until it uses so little.
+	// A group starts giving way at this part of the fair share, and stops at this lower one.
 	beginGiving, endGiving = 0.9, 0.5
 	// wanting is the rate from which a group counts among those that share.
 	wanting = 0.01
 )
 
-// Share begins to share out the processors among the groups of p, until Close.
+// Share starts sharing the processors out among the groups of p, until Close.
 func (p *Parent) Share() *Sharing {
 	s := &Sharing{p: p, idle: hostRest, groups: map[string]*sharer{}, stop: make(chan struct{})}
 	s.done.Go(func() {
@@ -71,14 +71,14 @@ func (p *Parent) Share() *Sharing {
 	return s
 }
 
-// Close ends it. Groups keep the order that they have.
+// Close stops it. Groups keep the weight that they have.
 func (s *Sharing) Close() {
 	close(s.stop)
 	s.done.Wait()
 }
 
-// look measures the groups' usage, if any task may have to wait, and returns which
-// groups should give way.
+// look measures the groups' usage, if any task may have to wait, and returns which groups should
+// give way.
 func (s *Sharing) look(now time.Time) {
 	rested, err := s.idle()
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Sharing) look(now time.Time) {
 	}
 }
 
-// read brings the rates up to date.
+// read updates the rates.
 func (s *Sharing) read(now time.Time) {
 	names, err := s.p.List()
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *Sharing) read(now time.Time) {
 		is := s.groups[name]
 		if is == nil {
 			is = &sharer{at: now, used: used}
-			if g.givesWay() { // an earlier server had its reasons
+			if g.givesWay() { // an earlier server made it idle
 				is.giving, is.rate = true, 1
 			}
 		}
@@ -127,8 +127,8 @@ func (s *Sharing) read(now time.Time) {
 	s.groups = there
 }
 
-// decide returns the groups that are to change, and how. A group that computes alone
-// keeps its weight: the kernel spreads the threads of idle work over the processors badly.
+// decide returns the groups to change, and how. A group that computes alone keeps its weight:
+// the kernel spreads the threads of idle work over the processors badly.
 func (s *Sharing) decide() map[string]bool {
 	sum, sharers := 0.0, 0
 	for _, is := range s.groups {
@@ -150,7 +150,7 @@ func (s *Sharing) decide() map[string]bool {
 	return changes
 }
 
-// idleFile has a group scheduled as idle work among its siblings.
+// idleFile makes the kernel schedule a group as idle work among its siblings.
 const idleFile = "cpu.idle"
 
 func (g *Group) giveWay(yes bool) error {
@@ -166,7 +166,7 @@ func (g *Group) givesWay() bool {
 	return err == nil && value == "1"
 }
 
-// hostRest is how long each of the host's processors has rested, on average.
+// hostRest is how long each of the host's processors has been idle, on average.
 func hostRest() (float64, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

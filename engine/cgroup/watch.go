@@ -15,18 +15,18 @@ import (
 const (
 	// watchFrom is the part of the limit below which memory is not watched.
 	watchFrom = 0.6
-	// fastest is how quickly a program is expected to fill memory, in bytes per
-	// second: the next look comes before the limit can be reached at that rate.
+	// fastest is how quickly a program is expected to fill memory, in bytes per second: the next
+	// check comes before the limit can be reached at that rate.
 	fastest  = 2 << 30
 	nearPoll = 5 * time.Millisecond
 	midPoll  = 100 * time.Millisecond
 	farPoll  = 250 * time.Millisecond
 )
 
-// WatchMemory calls fn repeatedly while the group uses more memory than watchFrom of
-// the limit, and once when it no longer does. Below that threshold it costs nothing
-// with v1, where the kernel notifies when it is crossed, and four reads a second with
-// v2, where it does not. It returns when ctx ends or the group is gone.
+// WatchMemory calls fn repeatedly while the group uses more memory than watchFrom of the limit,
+// and once when it no longer does. Below that threshold it costs nothing with v1, where the
+// kernel notifies when it is crossed, and four reads a second with v2, where it does not. It
+// returns when ctx ends or the group is gone.
 func (g *Group) WatchMemory(ctx context.Context, limit int64, fn func(used, limit int64)) error {
 	line := int64(float64(limit) * watchFrom)
 	var crossed *os.File
@@ -53,9 +53,8 @@ func (g *Group) WatchMemory(ctx context.Context, limit int64, fn func(used, limi
 			near = used > line
 			fn(used, limit)
 		}
-		// The kernel notifies when the threshold is crossed by all pages,
-		// including the page cache, so we may wait only while that count is
-		// below it.
+		// The kernel compares the threshold with all pages, including the page cache, so we may
+		// wait only while that count is below it.
 		switch {
 		case used > line || g.usage() > line:
 			err = sleep(ctx, untilReached(limit-used))
@@ -97,8 +96,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// notifyAbove returns an event file that becomes readable whenever the usage
-// crosses the line, in either direction.
+// notifyAbove returns an event file that becomes readable whenever the usage crosses the
+// threshold, in either direction.
 func (g *Group) notifyAbove(line int64) (*os.File, error) {
 	efd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {

@@ -74,7 +74,7 @@ func newSuite(t *testing.T, h Harness) *suite {
 		h.Patience = 10 * time.Second
 	}
 	s := &suite{Harness: h, dir: t.TempDir()}
-	// Sentries have no rights there, and must pass.
+	// Sentries run without rights to this folder, and must be able to pass through it.
 	for d := s.dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 		os.Chmod(d, 0o711)
 	}
@@ -167,7 +167,7 @@ func guestAnswers(t *testing.T, s *suite) {
 	}
 }
 
-// announced asks guests that have been announced, once.
+// announced starts guests that announce themselves, and asks each once.
 func announced(t *testing.T, s *suite) {
 	ask := func(m bothy.Machine) {
 		t.Helper()
@@ -356,7 +356,7 @@ func sweep(t *testing.T, s *suite) {
 	a, b := s.start(t, "a"), s.start(t, "b")
 	state := a.State()
 	plug(t, a).Close()
-	// A new server knows of neither until it adopts.
+	// A new server knows neither until it adopts one.
 	next := s.engine(t)
 	kept, err := next.Adopt(t.Context(), "a", state)
 	if err != nil {

@@ -86,7 +86,7 @@ func spareRestores(t *testing.T, s *suite) {
 		t.Errorf("a restore left %d spares", n)
 	}
 	s.answers(t, plug(t, c))
-	// It can be written down as any other.
+	// It can be saved like any other machine.
 	again := dir + "-again"
 	if err := os.Mkdir(again, 0o700); err != nil {
 		t.Fatal(err)

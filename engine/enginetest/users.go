@@ -12,9 +12,9 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// users looks at the host's processes of machines that live at once, some of which an
-// earlier server has started. Each has a user and a group that no other has, and is not
-// the host's nobody.
+// users looks at the host's processes of machines that live at the same time, some of which an
+// earlier server started. Each machine has a user and a group of its own, other than the host's
+// nobody.
 func users(t *testing.T, s *suite) {
 	a, b := s.start(t, "a"), s.start(t, "b")
 	owner := map[int]string{0: "the host", 65534: "the host"}
@@ -57,7 +57,7 @@ func owns(t *testing.T, owner map[int]string, m bothy.Machine) {
 	owner[mine] = m.ID()
 }
 
-// identities are the real, effective, saved and file system's user and group of a process.
+// identities returns the real, effective, saved and file system's user and group of a process.
 func identities(t *testing.T, pid int) (ids []int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -75,7 +75,7 @@ func identities(t *testing.T, pid int) (ids []int) {
 	return ids
 }
 
-// Family lists a process and all below it.
+// Family lists a process and all its descendants.
 func Family(pid int) []int {
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {

@@ -19,7 +19,7 @@ import (
 	"github.com/bothy-dev/bothy/engine"
 )
 
-// Name is what requests call this engine.
+// Name is the engine's name in requests.
 const Name = "fake"
 
 // Host is where machines live. Engines on the same host find each other's, as
@@ -50,7 +50,7 @@ type Host struct {
 	prepared int
 }
 
-// spare is a machine of which only the engine that made it knows more.
+// spare is a machine that only the engine that made it knows about.
 type spare struct {
 	by   *Engine
 	kind bothy.MachineSpec
@@ -165,7 +165,7 @@ func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec, restored str
 type snapshot struct {
 	Build string    `json:"build"`
 	Taken time.Time `json:"taken"`
-	// Stuck keeps Restore busy for ever, as damaged memory may.
+	// Stuck makes Restore hang for ever, as damaged memory may.
 	Stuck bool `json:"stuck,omitempty"`
 }
 
@@ -206,7 +206,7 @@ func (e *Engine) Prepare(_ context.Context, spec bothy.MachineSpec) error {
 	return nil
 }
 
-// Spares counts them by kind.
+// Spares counts the spares by kind.
 func (e *Engine) Spares() []bothy.Spare {
 	e.host.mu.Lock()
 	defer e.host.mu.Unlock()

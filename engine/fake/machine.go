@@ -50,7 +50,7 @@ func (m *Machine) ended() bool {
 	}
 }
 
-// Limits are those that hold now.
+// Limits returns the limits in force.
 func (m *Machine) Limits() bothy.Limits {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,7 +60,7 @@ func (m *Machine) Limits() bothy.Limits {
 // RestoredFrom is the snapshot's folder that it was restored from, or "".
 func (m *Machine) RestoredFrom() string { return m.restored }
 
-// Exit tells how it ended.
+// Exit returns how it ended.
 func (m *Machine) Exit() bothy.Exit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +108,7 @@ func (m *Machine) End(x bothy.Exit) {
 		}
 		m.mu.Unlock()
 		m.e.host.mu.Lock()
-		if m.e.host.machines[m.spec.ID] == m { // and not one that was made beside it
+		if m.e.host.machines[m.spec.ID] == m { // and not one with the same id that was made meanwhile
 			delete(m.e.host.machines, m.spec.ID)
 			delete(m.e.held, m.spec.ID)
 			if o := m.beside; o != nil && !o.ended() {
@@ -130,7 +130,7 @@ func (m *Machine) Destroy(context.Context) error {
 	return nil
 }
 
-// Stats tells what UseMemory was told.
+// Stats returns what was passed to UseMemory.
 func (m *Machine) Stats(context.Context) (bothy.MachineStats, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,7 +153,7 @@ func (m *Machine) SetLimits(_ context.Context, l bothy.Limits) error {
 	return nil
 }
 
-// UseMemory pretends that the sandbox uses so much.
+// UseMemory pretends that the sandbox uses that much.
 func (m *Machine) UseMemory(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,7 +162,7 @@ func (m *Machine) UseMemory(bytes int64) {
 	m.used = make(chan struct{})
 }
 
-// WatchMemory reports what UseMemory was told.
+// WatchMemory reports what was passed to UseMemory.
 func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) error {
 	for {
 		m.mu.Lock()
@@ -179,10 +179,10 @@ func (m *Machine) WatchMemory(ctx context.Context, fn func(used, limit int64)) e
 	}
 }
 
-// Freeze and Thaw only remember.
+// Freeze only records the call.
 func (m *Machine) Freeze(context.Context) error { return m.setFrozen(true) }
 
-// Thaw is the opposite of Freeze.
+// Thaw undoes Freeze.
 func (m *Machine) Thaw(ctx context.Context) error {
 	if m.e.host.Thawing != nil {
 		if err := m.e.host.Thawing(ctx, m.spec.ID); err != nil {
@@ -192,7 +192,7 @@ func (m *Machine) Thaw(ctx context.Context) error {
 	return m.setFrozen(false)
 }
 
-// Frozen reports whether it is.
+// Frozen reports whether it is frozen.
 func (m *Machine) Frozen() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -49,7 +49,7 @@ func (p *plug) ReadFrame(b []byte) (int, error) {
 	}
 }
 
-// WriteFrame loses the frame when the other end has not taken those before.
+// WriteFrame drops the frame if the other end has not taken those before.
 func (p *plug) WriteFrame(pieces ...[]byte) error {
 	select {
 	case <-p.closed:

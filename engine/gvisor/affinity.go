@@ -25,8 +25,8 @@ type bootAffinity struct {
 	over func()
 }
 
-// enter pins the calling thread, and whatever it starts. If the processor has been taken
-// away meanwhile, the thread keeps those it has and is only slower.
+// enter pins the calling thread, and whatever it starts. If the processor has been taken away
+// meanwhile, the thread keeps those it has, and is only slower.
 func (b *bootAffinity) enter() {
 	if b != nil {
 		_ = unix.SchedSetaffinity(0, &b.cpus)
@@ -54,7 +54,7 @@ func (b *bootAffinity) release() {
 type cpuSlots struct {
 	mu  sync.Mutex
 	all unix.CPUSet
-	on  map[int]int // nil until all is known; empty if pinning saves nothing here
+	on  map[int]int // nil until everything is known; empty if pinning saves nothing here
 }
 
 var bootCPUs cpuSlots
@@ -84,7 +84,7 @@ func (b *cpuSlots) reserve(group *cgroup.Group) *bootAffinity {
 	return one
 }
 
-// pins reports whether machines that boot are pinned here. b.mu is held.
+// pins reports whether booting machines are pinned here. b.mu is held.
 func (b *cpuSlots) pins() bool {
 	if b.on == nil {
 		b.on = map[int]int{}
@@ -99,8 +99,8 @@ func (b *cpuSlots) pins() bool {
 	return len(b.on) > 0
 }
 
-// releaseFound lets a machine that was found again use every processor: the server that
-// started it may have ended before it did so.
+// releaseFound lets a machine that was found again use every processor: the server that started
+// it may have ended before doing so.
 func (b *cpuSlots) releaseFound(group *cgroup.Group) {
 	b.mu.Lock()
 	pinned, all := b.pins(), b.all

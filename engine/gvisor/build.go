@@ -46,7 +46,7 @@ func (e *Engine) HoldBuild(build string) (release func(), err error) {
 	return kept.Release, err
 }
 
-// holdBuild returns nil for this engine's own build, which stays anyway.
+// holdBuild returns nil for this engine's own build, which is always kept.
 func (e *Engine) holdBuild(build string) (*builds.Held, error) {
 	if build == "" || build == e.build {
 		return nil, nil
@@ -62,7 +62,7 @@ func (e *Engine) holdBuild(build string) (*builds.Held, error) {
 	return kept, err
 }
 
-// ofBuild puts the parts of an earlier build in place of this one's.
+// ofBuild replaces this build's parts with those of an earlier build.
 func (e *Engine) ofBuild(spec bothy.MachineSpec, kept *builds.Held) (bothy.MachineSpec, program, error) {
 	if kept == nil {
 		spec.Build = e.build

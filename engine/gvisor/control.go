@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// controlTime is how long a sentry may take for what takes milliseconds, however much
-	// else the host has to do.
+	// controlTime is how long a sentry may take for what takes milliseconds, however busy the
+	// host is.
 	controlTime = 30 * time.Second
-	// slowestBytes is how much a sentry reads or writes in a second at least.
+	// slowestBytes is how many bytes a sentry reads or writes per second at least.
 	slowestBytes = 16 << 20
 )
 
@@ -22,13 +22,13 @@ func timeFor(bytes int64) time.Duration {
 	return controlTime + time.Duration(max(0, bytes)/slowestBytes)*time.Second
 }
 
-// do has a sentry that starts do something.
+// do has a starting sentry execute an operation.
 func (p *preparedSentry) do(ctx context.Context, op driver.Op, files ...*os.File) error {
 	return p.sentry.do(ctx, p.sb.ControlSocketPath, op, files)
 }
 
-// do makes the sentry do something within a time. A sentry that takes longer hangs,
-// and may still do it if it ever continues.
+// do makes the sentry execute an operation within a time. A sentry that takes longer hangs, and
+// may still do it if it ever continues.
 func (m *Machine) do(within time.Duration, op driver.Op, files ...*os.File) error {
 	if m.e.controlTime > 0 {
 		within = m.e.controlTime
@@ -47,7 +47,7 @@ func (m *Machine) do(within time.Duration, op driver.Op, files ...*os.File) erro
 	return err
 }
 
-// hung is the error of a call that has not been answered, and may have been done.
+// hung is the error of a call that was not answered, and may have been executed.
 type hung struct{ error }
 
 func (h hung) Unwrap() error { return h.error }

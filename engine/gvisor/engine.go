@@ -30,7 +30,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/uid"
 )
 
-// Name is what requests call this engine.
+// Name is the engine's name in requests.
 const Name = "gvisor"
 
 // Options say where the engine keeps its state.
@@ -51,12 +51,11 @@ type Options struct {
 	CgroupParent string
 	// UIDs gives each machine its own user; nil means uid.Default.
 	UIDs *uid.Pool
-	// Processor is the host's, and CPULevel what sandboxes see of it; empty stands for
-	// bothy.CPUHost.
+	// Processor is the host's, and CPULevel what sandboxes see of it; empty means bothy.CPUHost.
 	Processor bothy.Processor
 	CPULevel  string
-	// Builds keeps this build for later ones, and has those of earlier ones. With nil,
-	// only memory of this build is woken.
+	// Builds keeps this build for later servers, and holds those of earlier ones. With nil, only
+	// memory of this build is restored.
 	Builds *builds.Store
 	Log    *slog.Logger
 }
@@ -78,13 +77,13 @@ type Engine struct {
 	nets    *netns.Client
 	uids    *uid.Pool
 	log     *slog.Logger
-	// controlTime, if not zero, is how long a sentry may take for anything: for tests.
+	// controlTime, if not zero, replaces all time limits of sentries, for tests.
 	controlTime time.Duration
 
 	mu sync.Mutex
-	// held are the names of what lives or comes into being: see preparedSentry.
+	// held are the names of machines that exist or are being made: see preparedSentry.
 	held map[string]bool
-	// taken counts the machines by id, and those that are being started.
+	// taken counts the machines by id, including those that are being started.
 	taken  map[string]int
 	spares []*preparedSentry
 }
@@ -174,7 +173,7 @@ func New(o Options) (*Engine, error) {
 	}, nil
 }
 
-// Close ends the engine's helper and its spares. Machines live on.
+// Close ends the engine's helper and its spares. Machines keep running.
 func (e *Engine) Close() error {
 	e.KeepSpares(context.Background(), nil)
 	e.sharing.Close()
@@ -187,7 +186,7 @@ func (e *Engine) Info() bothy.EngineInfo {
 	return bothy.EngineInfo{Name: Name, Build: e.build, Kernel: version.LinuxRelease(), Snapshots: true, Host: e.host, Shown: e.shown, CPULevel: e.level}
 }
 
-// masked are the features that sandboxes of a level may see, or nil for all.
+// masked returns the features that sandboxes of a level may see, or nil for all.
 func masked(level string) []string {
 	if level == "" || level == bothy.CPUHost {
 		return nil
@@ -195,10 +194,10 @@ func masked(level string) []string {
 	return bothy.CPUFeatures(level)
 }
 
-// Library is the gVisor that its sentries are built from.
+// Library returns the gVisor that its sentries are built from.
 func (e *Engine) Library() library.Library { return e.library }
 
-// Check says what this host lacks.
+// Check returns what this host lacks.
 func (e *Engine) Check(context.Context) error {
 	if os.Geteuid() != 0 {
 		return bothy.Errorf(bothy.CodeEngineMissing, "the gVisor engine needs root to make namespaces").WithHint("Run the server as root.")

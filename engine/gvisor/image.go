@@ -11,12 +11,12 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/driver"
 )
 
-// image is the files of a checkpoint while they are written.
+// image is the files of a checkpoint that is being written.
 type image struct {
 	files []*os.File // in the sentry's order
 	pages *os.File   // the last of them
-	// ahead is how much of pages was written ahead, in bytes, and mark is what each
-	// page of that begins with.
+	// ahead is how many bytes of pages were written ahead, and mark is what each of those pages
+	// begins with.
 	ahead int64
 	mark  []byte
 }
@@ -41,7 +41,7 @@ func (i *image) close() {
 
 const (
 	pageSize = 4096
-	// worthAhead is the memory in bytes from which on it pays to write ahead.
+	// worthAhead is the amount of memory in bytes from which writing ahead pays off.
 	worthAhead = 64 << 20
 	aheadStep  = 1 << 20
 )

@@ -11,15 +11,15 @@ import (
 	"github.com/bothy-dev/bothy/engine/memory"
 )
 
-// hostTasks bounds the threads and processes of one sentry on the host. A sandbox's
-// process costs a few of them.
+// hostTasks bounds the threads and processes of one sentry on the host. A sandbox's process
+// needs a few of them.
 const hostTasks = 16384
 
 func cgroupLimits(l bothy.Limits) cgroup.Limits {
 	return cgroup.Limits{CPU: l.CPU, MemoryBytes: memory.GVisor(l), PIDs: hostTasks}
 }
 
-// unhurried are the limits of a machine in which nothing of its user's runs.
+// unhurried are the limits of a machine while no user code runs in it.
 func unhurried(l bothy.Limits) cgroup.Limits {
 	c := cgroupLimits(l)
 	c.CPU, c.MemoryBytes = 0, memory.GVisorSnapshot(l)
@@ -45,9 +45,8 @@ const (
 	restrainAfter = 30 * time.Second
 )
 
-// restrain puts the machine's limits back in force. Its memory is bounded again when
-// the machine uses no more than that, because the host's kernel would end it at once.
-// m.mu is held.
+// restrain restores the machine's limits. Its memory is limited again only once it uses no more
+// than that, because the host's kernel would otherwise kill it at once. m.mu is held.
 func (m *Machine) restrain() error {
 	want := cgroupLimits(m.limits)
 	used, err := m.group.MemoryUsed()
@@ -59,7 +58,7 @@ func (m *Machine) restrain() error {
 		want.MemoryBytes = memory.GVisorSnapshot(m.limits)
 	}
 	err = m.group.SetLimits(want)
-	if errors.Is(err, unix.EBUSY) { // it uses more by the kernel's own count
+	if errors.Is(err, unix.EBUSY) { // it uses more, by the kernel's own count
 		fits, err = false, nil
 	}
 	if err != nil {

@@ -27,17 +27,17 @@ type Machine struct {
 	e     *Engine
 	id    string
 	build string
-	kept  *builds.Held     // where that is an earlier one
+	kept  *builds.Held     // if that is an earlier one
 	sb    *sandbox.Sandbox // its ID is the name of its preparedSentry
 	group *cgroup.Group
 	dir   string
-	uid   int // of the sentry on the host, or 0 where an older server chose it
+	uid   int // of the sentry on the host, or 0 if an older server chose it
 	proc  process.Process
 	done  chan struct{}
-	// untake lets another machine have the ID, once.
+	// untake frees the ID for another machine, once.
 	untake func()
 
-	// steering is held while the kernel is paused, resumed or given other limits,
+	// steering is held while the kernel is paused, resumed or given other limits, and taken
 	// before mu. A kernel that hangs keeps it for long, so nothing else waits for it.
 	steering sync.Mutex
 
@@ -45,12 +45,12 @@ type Machine struct {
 	limits   bothy.Limits
 	tap      *os.File      // opened but not yet handed out
 	notify   *os.File      // see spawn; nil when it was read
-	affinity *bootAffinity // nil where it was another server's
+	affinity *bootAffinity // nil if it was another server's
 	ending   bool          // Destroy was called
 	exit     bothy.Exit
 	tasks    tasks
-	// lenient is until when memory above the limit is no reason to kill, because a
-	// snapshot took it. See restrain.
+	// lenient is the time until which memory above the limit is no reason to kill, because a
+	// snapshot used it. See restrain.
 	lenient time.Time
 }
 
@@ -83,8 +83,8 @@ type state struct {
 	Build     string       `json:"build"`
 }
 
-// newMachine holds a sentry that another build of the engine may have started, which stays
-// as long as the machine. The caller has taken the id, and gives it back if that fails.
+// newMachine takes over a sentry, which another build of the engine may have started; that build
+// is kept as long as the machine. The caller has taken the id, and frees it if this fails.
 func (e *Engine) newMachine(spec bothy.MachineSpec, user int, kept *builds.Held, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
 	p, err := process.Open(sb.Getpid())
 	if err != nil {
@@ -100,7 +100,7 @@ func (e *Engine) newMachine(spec bothy.MachineSpec, user int, kept *builds.Held,
 // ID is the sandbox's id.
 func (m *Machine) ID() string { return m.id }
 
-// Build is that of the engine which started the machine.
+// Build is the build of the engine that started the machine.
 func (m *Machine) Build() string { return m.build }
 
 // State is what Adopt needs.
@@ -166,11 +166,11 @@ func (m *Machine) NetDevice(context.Context) (bothy.NetDevice, error) {
 	return &netDevice{f: tap}, nil
 }
 
-// announceTimeout is how long process 1 may take to listen before the server asks.
+// announceTimeout is how long process 1 may take to listen before the server asks it.
 const announceTimeout = 10 * time.Second
 
-// Announced returns when process 1 listens, when the machine has ended, and at once
-// when that was asked before.
+// Announced returns when process 1 listens or the machine has ended, and immediately on later
+// calls.
 func (m *Machine) Announced(ctx context.Context) {
 	m.mu.Lock()
 	notify := m.notify
@@ -182,7 +182,7 @@ func (m *Machine) Announced(ctx context.Context) {
 	defer notify.Close()
 	notify.SetReadDeadline(time.Now().Add(announceTimeout))
 	defer context.AfterFunc(ctx, func() { notify.SetReadDeadline(time.Now()) })()
-	notify.Read(make([]byte, 1)) // whatever comes of it, process 1 is asked next
+	notify.Read(make([]byte, 1)) // whatever happened, process 1 is asked next
 	m.affinity.releaseSoon()
 }
 
@@ -218,14 +218,14 @@ func (c *netDevice) WriteFrame(pieces ...[]byte) error {
 func (c *netDevice) MTU() int     { return netns.MTU }
 func (c *netDevice) Close() error { return c.f.Close() }
 
-// Unchecked tells the gateway that checksums are not checked: the kernel inside
-// takes what its packet socket gives it for checked.
+// Unchecked tells the gateway that checksums are not checked: the kernel inside regards what its
+// packet socket delivers as checked.
 func (c *netDevice) Unchecked() bool { return true }
 
 // Done is closed when the machine has ended.
 func (m *Machine) Done() <-chan struct{} { return m.done }
 
-// Exit tells how the machine ended, once Done is closed.
+// Exit returns how the machine ended, once Done is closed.
 func (m *Machine) Exit() bothy.Exit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -290,7 +290,7 @@ func (m *Machine) Destroy(ctx context.Context) error {
 	m.mu.Lock()
 	m.ending = true
 	m.mu.Unlock()
-	// A frozen process dies only when thawed, with v1.
+	// With v1, a frozen process dies only when thawed.
 	select {
 	case <-m.done:
 		return nil
@@ -300,7 +300,7 @@ func (m *Machine) Destroy(ctx context.Context) error {
 	if err := m.proc.Kill(); err != nil {
 		return err
 	}
-	// A machine made from a spare has a new name, and need not wait.
+	// A machine made from a spare gets a new name, and need not wait.
 	m.untake()
 	select {
 	case <-m.done:
@@ -310,7 +310,7 @@ func (m *Machine) Destroy(ctx context.Context) error {
 	}
 }
 
-// CPUSeconds reads what the cgroup has used.
+// CPUSeconds returns what the cgroup has used.
 func (m *Machine) CPUSeconds() (float64, error) { return m.group.CPUSeconds() }
 
 // Stats reads the cgroup.

@@ -30,7 +30,7 @@ type preparedSentry struct {
 	sentry   program
 	uid      int // the sentry's user and group on the host
 	tap      *os.File
-	packets  *os.File // the sentry's end of the network device, until it has it
+	packets  *os.File // the sentry's end of the network device, until it is handed over
 	notify   *os.File // see spawn
 	group    *cgroup.Group
 	affinity *bootAffinity
@@ -65,8 +65,7 @@ func (e *Engine) prepareSentry(name string, spec bothy.MachineSpec, sentry progr
 	undo.Add(func() { p.tap.Close(); p.packets.Close() })
 
 	undo.Add(func() { p.affinity.release() })
-	// The kernel and process 1 start with all the CPU there is: nothing of a
-	// user's runs before SetLimits.
+	// The kernel and process 1 start with all processors: no user code runs before SetLimits.
 	if p.group, err = e.cgroups.Create(name, unhurried(spec.Limits)); err != nil {
 		return nil, err
 	}
@@ -122,7 +121,7 @@ func (e *Engine) Prepare(ctx context.Context, spec bothy.MachineSpec) error {
 	return nil
 }
 
-// takeSpare returns a living spare of a kind, or nil.
+// takeSpare returns a live spare of a kind, or nil.
 func (e *Engine) takeSpare(kind bothy.MachineSpec) *preparedSentry {
 	e.mu.Lock()
 	defer e.mu.Unlock()

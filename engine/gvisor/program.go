@@ -16,15 +16,15 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/library"
 )
 
-// A program is a sentry's, and how it is driven.
+// A program is a sentry's binary, and how it is driven.
 type program struct {
 	path    string
 	library library.Library
-	// other is set for one of another build than this server's, which drives itself.
+	// other is set for a sentry of another build than this server's, whose own binary drives it.
 	other bool
 }
 
-// sentryOf is the program of an earlier build, or with nil this engine's own.
+// sentryOf returns the program of an earlier build, or, for nil, of this engine's own.
 func (e *Engine) sentryOf(kept *builds.Held) (program, error) {
 	if kept == nil {
 		return program{path: e.sentry, library: e.library}, nil
@@ -37,7 +37,7 @@ func (e *Engine) sentryOf(kept *builds.Held) (program, error) {
 // prepareTime is how long a driver may take to say how its sentry is started.
 const prepareTime = 30 * time.Second
 
-// prepare says how to start the sentry.
+// prepare returns how to start the sentry.
 func (p program) prepare(l driver.Launch) (how driver.Prepared, err error) {
 	if !p.other {
 		return driver.Prepare(l)
@@ -49,12 +49,12 @@ func (p program) prepare(l driver.Launch) (how driver.Prepared, err error) {
 		err = json.Unmarshal(out, &how)
 	}
 	if err == nil && (how.Boot < 1 || how.Boot > len(how.Args)) {
-		err = errors.New("the driver of an earlier build says nothing of use")
+		err = errors.New("the driver of an earlier build sent an unreadable answer")
 	}
 	return how, err
 }
 
-// do has a sentry do something, until ctx ends.
+// do has a sentry execute an operation, until ctx ends.
 func (p program) do(ctx context.Context, socket string, op driver.Op, files []*os.File) error {
 	if p.other {
 		_, err := p.run(ctx, driver.Request{Socket: socket, Op: &op, Files: len(files)}, files)
@@ -69,7 +69,7 @@ func (p program) do(ctx context.Context, socket string, op driver.Op, files []*o
 	return driver.Do(conn, op, files)
 }
 
-// run asks the driver of another build.
+// run calls the driver of another build.
 func (p program) run(ctx context.Context, q driver.Request, files []*os.File) ([]byte, error) {
 	in, err := json.Marshal(q)
 	if err != nil {

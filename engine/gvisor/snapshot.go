@@ -74,8 +74,8 @@ func (m *Machine) write(o bothy.SnapshotOptions, i *image) error {
 	return nil
 }
 
-// checkpoint has the sentry write an image, as Sandbox.Checkpoint would, which makes
-// the files itself.
+// checkpoint has the sentry write an image, as Sandbox.Checkpoint would, except that the library
+// would create the files itself.
 func (m *Machine) checkpoint(i *image, small bool) error {
 	m.mu.Lock()
 	bytes := m.limits.MemoryBytes()
@@ -86,9 +86,9 @@ func (m *Machine) checkpoint(i *image, small bool) error {
 	return m.do(timeFor(bytes), driver.Op{Name: driver.OpCheckpoint, Small: small}, i.files...)
 }
 
-// diskFull gives an error that the sentry sent as text its number back. A state
-// file that could not be written is not always told of in these words; a disk
-// without room is then the reason.
+// diskFull restores the error number of an error that the sentry sent as text. If a state file
+// could not be written, the text does not always say why; a full disk is then taken as the
+// reason.
 func diskFull(err error, dir string) error {
 	var disk unix.Statfs_t
 	full := unix.Statfs(dir, &disk) == nil && disk.Bavail*uint64(disk.Bsize) < fullBelow
@@ -98,7 +98,7 @@ func diskFull(err error, dir string) error {
 	return err
 }
 
-// fullBelow is the room in bytes below which a disk counts as full.
+// fullBelow is the free space in bytes below which a disk counts as full.
 const fullBelow = 1 << 20
 
 // writeFiles writes the overlay's upper layer as a tar.
@@ -154,7 +154,7 @@ func (m *Machine) beginPause() (bool, error) {
 	if err := os.WriteFile(filepath.Join(m.dir, pausedMark), nil, 0o600); err != nil {
 		return false, err
 	}
-	// A sandbox that has just used up its share would not even be paused soon.
+	// A sandbox that has just used up its share would take long even to pause.
 	if err := m.group.SetLimits(unhurried(m.limits)); err != nil {
 		return false, err
 	}
@@ -162,7 +162,7 @@ func (m *Machine) beginPause() (bool, error) {
 	return true, nil
 }
 
-// endPause undoes beginPause when the kernel could not be paused for some reason.
+// endPause undoes beginPause if the kernel could not be paused.
 func (m *Machine) endPause(why error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,8 +193,8 @@ func (m *Machine) unpause() error {
 	return errors.Join(limited, os.Remove(filepath.Join(m.dir, pausedMark)))
 }
 
-// Restore starts a machine from a checkpoint. Its memory is loaded while it is
-// already running; touched pages first.
+// Restore starts a machine from a checkpoint. Its memory is loaded while it already runs,
+// touched pages first.
 func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string) (bothy.Machine, error) {
 	state, all, err := imageSize(dir)
 	if err != nil {
@@ -243,7 +243,7 @@ func (p *preparedSentry) restore(ctx context.Context, dir string) error {
 	return p.do(ctx, driver.Op{Name: driver.OpRestore}, files...)
 }
 
-// imageSize is how long the file of a checkpoint's kernel is, and all of its files.
+// imageSize returns the size of a checkpoint's kernel file, and of all its files.
 func imageSize(dir string) (state, all int64, err error) {
 	for _, name := range driver.ImageFiles {
 		st, err := os.Stat(filepath.Join(dir, name))

@@ -32,10 +32,10 @@ import (
 	"github.com/bothy-dev/bothy/engine/sysfile"
 )
 
-// spawn starts the sentry process and returns when it waits for commands, with the
-// pipe on which it later reports that its process 1 listens. The library could do
-// this itself (sandbox.New), but not inside a v1 cgroup: moving a process afterwards,
-// with what it has started by then, costs as much as everything else here.
+// spawn starts the sentry process and returns when it waits for commands, with the pipe on which
+// it later reports that its process 1 listens. The library could do this itself (sandbox.New),
+// but not inside a v1 cgroup: moving a process afterwards, with everything it has started by
+// then, costs as much as the rest of the start.
 func (e *Engine) spawn(p *preparedSentry, spec bothy.MachineSpec, ns *os.File) (_ *sandbox.Sandbox, notify *os.File, err error) {
 	if err := prepareOnce(); err != nil {
 		return nil, nil, err
@@ -61,31 +61,30 @@ func (e *Engine) spawn(p *preparedSentry, spec bothy.MachineSpec, ns *os.File) (
 	return sb, notify, nil
 }
 
-// unready says why a sentry ended before it was ready.
+// unready returns why a sentry ended before it was ready.
 func unready(status unix.WaitStatus, dir string) error {
 	if words := lastWords(dir); words != "" {
 		return fmt.Errorf("the sentry ended before it was ready (%s)", words)
 	}
-	// See launcher.Confine. A sentry that gives up by itself says 128.
+	// See launcher.Confine. A sentry that gives up exits with 128.
 	if n := syscall.Errno(status.ExitStatus()); status.Exited() && 0 < n && n < 127 {
-		return fmt.Errorf("shut the sentry in: %w", n)
+		return fmt.Errorf("confine the sentry: %w", n)
 	}
 	return fmt.Errorf("the sentry ended before it was ready (status %#x)", uint32(status))
 }
 
 func socketPath(dir, name string) string { return filepath.Join(dir, "runsc-"+name+".sock") }
 
-// prepareOnce prepares this process for starting sentries: they inherit none of its
-// files, but its right to lock memory, which the library requires. They also inherit
-// the size of the descriptor table: if it were too small for the highest number that
-// the library uses, growing it in a process with many threads would delay the sentry
-// by some milliseconds.
+// prepareOnce prepares this process for starting sentries: they inherit none of its files, but
+// its right to lock memory, which the library requires. They also inherit the size of the
+// descriptor table: if that were too small for the highest number that the library uses, growing
+// it in a process with many threads would delay the sentry by some milliseconds.
 var prepareOnce = sync.OnceValue(func() error {
 	if err := sandbox.SetCloExeOnAllFDs(); err != nil {
 		return err
 	}
 	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
-	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unlimited) // it is faster, no more
+	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unlimited) // only for speed
 	if off, err := tuning.Own(); err != nil || off[tuning.Descriptors] {
 		return err
 	}
@@ -110,7 +109,7 @@ const firstFD = 3
 // highestFD is the highest descriptor that the library uses in a sentry.
 const highestFD = launcher.ConfineHighest
 
-// spawning is a sentry that is about to start.
+// spawning is a sentry that is being started.
 type spawning struct {
 	driver.Prepared
 	files  []*os.File // from firstFile on
@@ -134,11 +133,11 @@ func (s *spawning) open(path string, mode int) error {
 	return err
 }
 
-// firstFile comes after the standard files, which are the null device, and those that
-// launcher.Confine's program has.
+// firstFile comes after the standard files, which are the null device, and those of
+// launcher.Confine's program.
 const firstFile = launcher.ConfineFirst
 
-// roles are what the files are for, in their order.
+// roles says what each file is for, in the same order.
 func roles(spec bothy.MachineSpec) []driver.Role {
 	all := []driver.Role{driver.RolePanicLog, driver.RoleRoot, driver.RoleGuest, driver.RoleFilestore}
 	if spec.FilesTar != "" {
@@ -147,11 +146,11 @@ func roles(spec bothy.MachineSpec) []driver.Role {
 	return append(all, driver.RoleSpec, driver.RoleControl, driver.RoleNull, driver.RoleNull, driver.RoleNull, driver.RoleReady)
 }
 
-// arguments asks the sentry's driver how to start it, and opens its files. It returns
-// the end of the pipe at which the sentry says that it is ready.
+// arguments asks the sentry's driver how to start it, and opens its files. It returns the end of
+// the pipe on which the sentry reports that it is ready.
 func (s *spawning) arguments(sentry program, name string, spec bothy.MachineSpec, dir string) (notify *os.File, err error) {
 	if sentry.other {
-		s.off = nil // names that it may not know
+		s.off = nil // an older driver may not know these names
 	}
 	s.Prepared, err = sentry.prepare(driver.Launch{
 		Name: name, Dir: dir, RootFS: spec.RootFS, Guest: spec.Guest, Hostname: spec.Hostname, Limits: spec.Limits,
@@ -197,13 +196,13 @@ func (s *spawning) arguments(sentry program, name string, spec bothy.MachineSpec
 	return notify, nil
 }
 
-// bootArgs are the arguments with some more flags.
+// bootArgs returns the arguments with additional flags.
 func (s *spawning) bootArgs(more ...string) []string {
 	return slices.Insert(slices.Clone(s.Args), s.Boot, more...)
 }
 
-// env is the environment of a sentry. It contains the number of processors and
-// their features, and disables names for memory areas.
+// env returns the environment of a sentry. It contains the number of processors and their
+// features, and disables names for memory areas.
 func (s *spawning) env() []string {
 	env := append(s.off.Env(), entry.ProcessorsEnv+"="+strconv.Itoa(runtime.NumCPU()))
 	if !s.off[tuning.GoDebug] {
@@ -246,7 +245,7 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bo
 		if !errors.Is(err, unix.EACCES) {
 			return pid, err
 		}
-		// Programs in memory are forbidden here.
+		// Executable memory files are forbidden here.
 	}
 	sys.Setsid = true
 	sys.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
@@ -317,9 +316,9 @@ func (s *spawning) startConfined(confiner *os.File, program string, sys syscall.
 	return pid, nil
 }
 
-// confiner returns a program that creates the sentry's namespaces, gives it an empty
-// root, and drops its privileges before it starts; dropping them itself would take the
-// sentry some milliseconds because of its many threads. It is nil if there is none.
+// confiner returns a program that creates the sentry's namespaces, gives it an empty root, and
+// drops its privileges before it starts; dropping them itself would take the sentry some
+// milliseconds because of its many threads. It is nil if there is none.
 var confiner = sync.OnceValue(func() *os.File {
 	b, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
 	if err != nil {
@@ -334,19 +333,19 @@ var confiner = sync.OnceValue(func() *os.File {
 		return nil
 	}
 	fd, err := launcher.File("confine", program)
-	if err != nil { // such as where programs in memory are forbidden
+	if err != nil { // such as where executable memory files are forbidden
 		return nil
 	}
 	return os.NewFile(uintptr(fd), "confine")
 })
 
-// onOwnThread runs f on a thread that ends afterwards, whatever f has done to it.
+// onOwnThread runs f on a thread that ends afterwards, whatever f has changed about it.
 func onOwnThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		runtime.LockOSThread() // and never unlocked
 		if unix.Gettid() == unix.Getpid() {
-			// The first thread never ends. It is held while another one is found.
+			// The first thread never ends. It is kept busy while another one is found.
 			onOwnThread(f)
 			runtime.UnlockOSThread()
 		} else {

@@ -67,8 +67,8 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// The library waits for the sentry's answer for as long as it takes, and a
-	// damaged checkpoint can make that for ever.
+	// The library waits for the sentry's answer without a time limit, and with a damaged
+	// checkpoint that can be for ever.
 	waiting := context.AfterFunc(ctx, func() { process.End(p.sb.Getpid()) })
 	err = begin(p)
 	if !waiting() {
@@ -94,7 +94,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	return m, nil
 }
 
-// take reserves an id, which another machine may have only if concurrent says so.
+// take reserves an id, which another machine may have only if concurrent allows it.
 func (e *Engine) take(id string, concurrent bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 
 var _ bothy.MachineNamer = (*Engine)(nil)
 
-// MachineName is the name of its preparedSentry. A sandbox that was rolled back, or was made from a
-// spare, runs in a machine with another name, and a leftover machine may have its own.
+// MachineName is the name of its preparedSentry. A sandbox that was rolled back, or made from a
+// spare, runs in a machine with another name, and a leftover machine may have the sandbox's own.
 func (e *Engine) MachineName(id string, b []byte) string {
 	var st state
 	if json.Unmarshal(b, &st) != nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tarPipe is the way of a tar from the sentry to whom it is written for.
+// tarPipe carries a tar from the sentry to its writer.
 type tarPipe struct {
 	// in is the sentry's end.
 	in   *os.File
@@ -17,13 +17,13 @@ type tarPipe struct {
 	done chan error
 }
 
-// newTarPipe begins to copy to w, which gets everything before end returns.
+// newTarPipe starts copying to w, which gets everything before end returns.
 func newTarPipe(w io.Writer) (*tarPipe, error) {
 	r, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	// A larger pipe is quicker, and not every host gives one.
+	// A larger pipe is quicker, but not every host allows one.
 	_, _ = unix.FcntlInt(in.Fd(), unix.F_SETPIPE_SZ, 1<<20)
 	p := &tarPipe{in: in, out: r, done: make(chan error, 1)}
 	go func() {
@@ -34,8 +34,7 @@ func newTarPipe(w io.Writer) (*tarPipe, error) {
 	return p, nil
 }
 
-// end waits until all of the sentry's output was read, or, if it failed, does
-// not wait.
+// end waits until all of the sentry's output was read. If the sentry failed, it does not wait.
 func (p *tarPipe) end(failed error) error {
 	_ = p.in.Close()
 	if failed != nil {
@@ -45,5 +44,5 @@ func (p *tarPipe) end(failed error) error {
 	if copied == nil || errors.Is(copied, os.ErrDeadlineExceeded) {
 		return failed
 	}
-	return copied // which is why the sentry failed, if it did
+	return copied // if the sentry failed, this is why
 }

@@ -12,15 +12,15 @@ const (
 	// GVisorHeadroom is what gVisor's kernel may use in addition to the sandbox's own
 	// memory.
 	GVisorHeadroom = 256 << 20
-	// GVisorProcess is what one of the sandbox's processes costs the host's kernel, in
-	// page tables and stacks that are not visible inside.
+	// GVisorProcess is what one of the sandbox's processes costs the host's kernel, in page
+	// tables and stacks that are not visible inside.
 	GVisorProcess = 160 << 10
 	// SnapshotFactor is how many times its usual limit a gVisor machine may use while its
 	// user's processes are stopped and its kernel is written or read. Being killed for
 	// that would lose everything.
 	SnapshotFactor = 3
-	// RestoreFactor is how much memory it takes to read a kernel, as a multiple of the
-	// file that it is read from.
+	// RestoreFactor is how much memory it takes to read a kernel, as a multiple of the size of
+	// its file.
 	RestoreFactor = 16
 	// MicroVMHeadroom is what QEMU may use in addition to its machine's memory.
 	MicroVMHeadroom = 384 << 20

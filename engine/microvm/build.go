@@ -38,8 +38,8 @@ func (e *Engine) openBuilds() (err error) {
 	return err
 }
 
-// keepOwn keeps the build of this server, from which its machines are run: QEMU with all
-// that it needs, the kernel, and the guest.
+// keepOwn keeps the build of this server, which its machines are run from: QEMU with all that it
+// needs, the kernel, and the guest.
 func (e *Engine) keepOwn(p program) error {
 	b := builds.Build{
 		Engine: Name, Versions: []string{"qemu-" + p.version, e.o.Boot.Version}, Protocol: Protocol, Dirs: treeDirs,
@@ -71,7 +71,8 @@ func (e *Engine) keepOwn(p program) error {
 	return nil
 }
 
-// stamp changes with the files that a build is made of. To read them all takes longer.
+// stamp changes with the files that a build is made of. It uses dates and sizes, since reading
+// the files would take longer.
 func stamp(from []builds.Source) (string, error) {
 	h := sha256.New()
 	for _, f := range from {
@@ -87,20 +88,20 @@ func stamp(from []builds.Source) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// host names what of this host a snapshot depends on.
+// host names what a snapshot depends on in this host.
 func (e *Engine) host() (string, error) {
 	if e.o.Acceleration != bothy.AccelerationKVM {
 		return string(e.o.Acceleration), nil
 	}
 	if leveled(e.o.CPULevel) {
-		// All hosts whose machines see the same.
+		// All hosts whose machines see the same features.
 		p := e.shown()
 		return p.Vendor + " " + strings.Join(p.Features, " "), nil
 	}
 	return processorModel()
 }
 
-// features are those of the processor that new machines see; nil is all.
+// features returns the processor features that new machines see; nil means all.
 func (e *Engine) features() []string {
 	if e.o.Acceleration != bothy.AccelerationKVM || !leveled(e.o.CPULevel) {
 		return nil
@@ -108,10 +109,10 @@ func (e *Engine) features() []string {
 	return e.shown().Features
 }
 
-// leveled reports whether machines see less than all of the host's processor.
+// leveled reports whether machines see fewer features than the host's processor has.
 func leveled(level string) bool { return level != "" && level != bothy.CPUHost }
 
-// makeBuild names all that a snapshot depends on.
+// makeBuild names everything that a snapshot depends on.
 func (e *Engine) makeBuild(host string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, e.o.Boot.Digest)
@@ -149,10 +150,10 @@ func (e *Engine) HoldBuild(build string) (release func(), err error) {
 	return kept.Release, err
 }
 
-// Wakes reports whether memory of a build that was kept can be woken on this host.
+// Wakes reports whether memory of a build that was kept can be restored on this host.
 func (e *Engine) Wakes(b *builds.Build) bool { return b.Host == e.own.Host }
 
-// holdBuild returns nil for this engine's own build, which stays anyway.
+// holdBuild returns nil for this engine's own build, which is always kept.
 func (e *Engine) holdBuild(build string) (*builds.Held, error) {
 	if build == "" || build == e.own.Name {
 		return nil, nil

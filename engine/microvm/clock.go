@@ -9,21 +9,21 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// An emulated machine's kernel measures its timer in the first second, by a loop that
-// goes wrong when the host takes the processor away at the wrong moment. It then has
-// timers that are much too slow, or none, and this cannot be corrected. The host
-// knows the right value, and boots such a machine again.
+// An emulated machine's kernel calibrates its timer in the first second, by a loop that goes
+// wrong if the host takes the processor away at the wrong moment. Its timers are then much too
+// slow, or missing, and this cannot be corrected afterwards. The host knows the right value, and
+// boots such a machine again.
 
-// errTimer is the cause of the end of a start that is to be tried again.
-var errTimer = errors.New("the machine's kernel has measured its timer wrongly")
+// errTimer ends a start that is to be tried again.
+var errTimer = errors.New("the machine's kernel calibrated its timer wrongly")
 
 const (
 	timerWords  = "host bus clock speed is "
 	timerDead   = "disabling apic timer"
 	timerMHz    = 1000 // QEMU's
 	timerWithin = 0.1
-	// timerTries are how often a machine is booted at most. On a busy host one boot
-	// in fifty goes wrong.
+	// timerTries is how often a machine is booted at most. On a busy host one boot in fifty goes
+	// wrong.
 	timerTries = 6
 )
 
@@ -41,8 +41,8 @@ func badTimer(said []byte) bool {
 	return err == nil && math.Abs(mhz-timerMHz) > timerWithin*timerMHz
 }
 
-// bootable waits for the turn of an emulated machine to boot: as many at once as there
-// are processors, since more only take them from each other.
+// bootable waits for an emulated machine's turn to boot. Only as many boot at once as there are
+// processors; more would only slow each other down.
 func (e *Engine) bootable(done <-chan struct{}) (release func(), ok bool) {
 	if e.o.Acceleration != bothy.AccelerationEmulated {
 		return func() {}, true

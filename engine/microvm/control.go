@@ -29,7 +29,7 @@ const (
 	pipeOut  = ".out"
 )
 
-// openPipe opens one without waiting for another end.
+// openPipe opens a pipe without waiting for its other end.
 func openPipe(dir, name string) (*os.File, error) {
 	fd, err := unix.Open(filepath.Join(dir, pipesDir, name), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -38,8 +38,8 @@ func openPipe(dir, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// ask has the supervisor in a machine do something, and writes the data that comes
-// before its reply to out. One asks at a time, across all processes.
+// ask sends the supervisor in a machine a request, and writes the data that precedes its reply
+// to out. There is one request at a time, across all processes.
 func ask(ctx context.Context, dir string, q vm.Request, out io.Writer) (vm.Reply, error) {
 	var r vm.Reply
 	unlock, err := lockControl(ctx, dir)
@@ -102,7 +102,7 @@ func replyError(op string, r vm.Reply) error {
 	return fmt.Errorf("the machine cannot %s: %s", op, r.Error)
 }
 
-// lockControl waits for its turn.
+// lockControl waits until no other request is in progress.
 func lockControl(ctx context.Context, dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

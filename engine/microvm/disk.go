@@ -38,7 +38,7 @@ func makeBlank(path string, diskMB int) error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	// No journal: nothing of it is ever used after a crash of the host.
+	// No journal: nothing on it is used after a crash of the host.
 	out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode,^metadata_csum", "-E", "discard,lazy_itable_init=0", "-I", "256", f.Name()).CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
 		return bothy.Errorf(bothy.CodeEngineMissing, "mkfs.ext4 is not installed").WithHint("Run: sudo apt-get install e2fsprogs").Because(err)
@@ -84,7 +84,7 @@ func copySparse(to, from *os.File) error {
 	})
 }
 
-// eachExtent calls fn with each part of a file that is no hole.
+// eachExtent calls fn with each part of a file that is not a hole.
 func eachExtent(f *os.File, size int64, fn func(start, end int64) error) error {
 	for at := int64(0); at < size; {
 		start, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)

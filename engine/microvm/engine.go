@@ -1,5 +1,5 @@
 // Package microvm is the engine that gives every sandbox its own virtual machine with a Linux
-// kernel: the boundary is the processor's. Only server and tests use it; everything else sees
+// kernel, isolated by the processor. Only server and tests use it; everything else sees
 // bothy.Engine.
 //
 // A machine is one QEMU process with its own user, an empty root and its own namespaces, behind
@@ -31,10 +31,10 @@ import (
 	"github.com/bothy-dev/bothy/engine/uid"
 )
 
-// Name is what requests call this engine.
+// Name is the engine's name in requests.
 const Name = "microvm"
 
-// DefaultQEMU is the program that runs machines unless Options says otherwise.
+// DefaultQEMU is the program that runs machines unless Options names another.
 const DefaultQEMU = "qemu-system-x86_64"
 
 // Options say where the engine keeps its state, and what machines are made of.
@@ -53,19 +53,19 @@ type Options struct {
 	QEMU string
 	// Acceleration is the result of Probe; empty means emulated.
 	Acceleration bothy.Acceleration
-	// Processor is the host's, and CPULevel what machines that it accelerates see of it; empty
-	// stands for bothy.CPUHost.
+	// Processor is the host's, and CPULevel what accelerated machines see of it; empty means
+	// bothy.CPUHost.
 	Processor bothy.Processor
 	CPULevel  string
-	// DiskPatience is how long a machine waits for room on the host's disk before it
-	// is ended. Zero means 30 seconds.
+	// DiskPatience is how long a machine waits for space on the host's disk before it is ended.
+	// Zero means 30 seconds.
 	DiskPatience time.Duration
 	// CgroupParent names the cgroup of this server's machines, unique on the host.
 	CgroupParent string
 	// UIDs gives each machine its own user; nil means uid.Default.
 	UIDs *uid.Pool
-	// Builds keeps this build for later servers, and those of earlier ones; nil means a
-	// store in Dir.
+	// Builds keeps this build for later servers, and those of earlier ones; nil means a store in
+	// Dir.
 	Builds *builds.Store
 	Log    *slog.Logger
 }
@@ -85,13 +85,13 @@ type Engine struct {
 	uids    *uid.Pool
 	sharing *cgroup.Sharing
 	log     *slog.Logger
-	// made is when the engine was.
+	// made is when the engine was created.
 	made instant
 	// boots holds one element for each emulated machine that boots.
 	boots chan struct{}
 
 	mu sync.Mutex
-	// held are the ids of what lives or comes into being.
+	// held are the ids of machines that exist or are being made.
 	held map[string]bool
 }
 
@@ -151,7 +151,7 @@ func missing(err error) error {
 		WithHint("Run: sudo bothy doctor --fix").Because(err)
 }
 
-// Close releases the engine's resources. Machines live on.
+// Close releases the engine's resources. Machines keep running.
 func (e *Engine) Close() error {
 	e.sharing.Close()
 	e.cgroups.Remove() // as far as no machine is in it
@@ -163,7 +163,7 @@ func (e *Engine) Info() bothy.EngineInfo {
 	return bothy.EngineInfo{Name: Name, Build: e.own.Name, Kernel: e.o.Boot.Version, Snapshots: true, Acceleration: e.o.Acceleration, Shown: e.shown(), CPULevel: e.o.CPULevel}
 }
 
-// shown is what machines see of the processor. An emulated one has another.
+// shown returns the processor that machines see. An emulated one has another.
 func (e *Engine) shown() bothy.Processor {
 	if e.o.Acceleration != bothy.AccelerationKVM {
 		return bothy.Processor{}
@@ -173,7 +173,7 @@ func (e *Engine) shown() bothy.Processor {
 	return p
 }
 
-// Check says what this host lacks: New has seen to it.
+// Check finds nothing: New fails if the host lacks something.
 func (e *Engine) Check(context.Context) error {
 	for _, f := range []string{e.o.Init, filepath.Join(e.own.TreePath(), treeQEMU)} {
 		if !isFile(f) {

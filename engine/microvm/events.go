@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// watchEvents looks for a machine that QEMU has stopped because the host's disk is
-// full. It tries again for a while, and then ends it.
+// watchEvents looks for a machine that QEMU has stopped because the host's disk is full. It
+// retries for a while, and then ends the machine.
 func (m *Machine) watchEvents() {
 	ctx, cancel := m.bound(context.Background(), time.Duration(1<<62))
 	defer cancel()
@@ -32,7 +32,7 @@ func (m *Machine) watchEvents() {
 		now := time.Now()
 		if now.Sub(last) > 2*diskAgain {
 			since = now
-			m.e.log.Warn("a machine waits for room on the host's disk", "sandbox", m.id)
+			m.e.log.Warn("a machine waits for space on the host's disk", "sandbox", m.id)
 		}
 		last = now
 		if now.Sub(since) >= m.e.o.DiskPatience {
@@ -50,11 +50,11 @@ func (m *Machine) watchEvents() {
 		m.mu.Lock()
 		paused := m.paused
 		m.mu.Unlock()
-		if !paused { // else it tries by itself when it continues
+		if !paused { // else it retries by itself when it continues
 			_, _ = q.do(ctx, "cont", nil)
 		}
 	}
 }
 
-// diskAgain is how long to wait before a machine tries again to write.
+// diskAgain is how long to wait before a machine retries its write.
 const diskAgain = 500 * time.Millisecond

@@ -18,16 +18,15 @@ import (
 )
 
 const (
-	// maxCPUs is how many processors every machine has. Those beyond its limits are
-	// offline.
+	// maxCPUs is how many processors every machine has. Those beyond its limits are offline.
 	maxCPUs = 4
-	// kernelMB is the memory of a machine's kernel and of what is there in addition to the
-	// sandbox. On top of it the kernel takes one part in tablesOf of the most memory it
-	// may ever have: 64 bytes for each page of 4096, and tables.
+	// kernelMB is the memory of a machine's kernel and of everything else beside the sandbox. In
+	// addition, the kernel takes one part in tablesOf of the most memory it may ever have: 64
+	// bytes for each page of 4096, and tables.
 	kernelMB = 112
 	tablesOf = 56
-	// growMB is how much a machine's memory may grow while it runs, at most, and it
-	// grows to about twice at most: its kernel takes its part of all from the beginning.
+	// growMB is how much a machine's memory may grow while it runs, at most, and it can about
+	// double at most: its kernel takes its share of the maximum from the beginning.
 	growMB = 1024
 	// lastMB is the end of a machine's memory, where the initramfs and tables are. It is
 	// not a whole block, so that no block is lost.
@@ -36,12 +35,12 @@ const (
 	hostTasks = 256
 )
 
-// A machine is built with the memory that it can grow to, and its kernel sets blocks of
-// that aside before anything runs. What is left is what its first limits grant and its
-// own needs: a hole before the next whole block sees to it. So the sandbox finds as much
-// memory as it was given, and nothing needs to fill a balloon while a machine boots.
+// A machine is built with the memory that it can grow to, and its kernel takes the spare blocks
+// offline before anything runs. What is left is what its first limits grant plus its own needs;
+// a hole before the next whole block makes the sizes match. So the sandbox finds as much memory
+// as it was given, and no balloon has to be filled while a machine boots.
 
-// memorySizes is how the memory of a machine is laid out that starts with limits.
+// memorySizes is the memory layout of a machine that starts with given limits.
 func memorySizes(l bothy.Limits) (ramMB, openMB, ownMB int) {
 	blocks := max(1, min(l.MemoryMB, growMB)/vm.BlockMB)
 	most := l.MemoryMB + kernelMB + (blocks+1)*vm.BlockMB
@@ -55,7 +54,7 @@ func upToBlock(mb int) int { return (mb + vm.BlockMB - 1) / vm.BlockMB * vm.Bloc
 // hole is an address range without memory.
 func (s class) hole() (fromMB, toMB int) { return s.OpenMB - lastMB, upToBlock(s.OpenMB - lastMB) }
 
-// spareBlocks are those that a machine can grow by.
+// spareBlocks is the number of blocks that a machine can grow by.
 func (s class) spareBlocks() int {
 	_, first := s.hole()
 	return (s.RAMMB - lastMB - first) / vm.BlockMB
@@ -73,13 +72,13 @@ func (s class) holds(l bothy.Limits) error {
 	return nil
 }
 
-// neededBlocks is how many of the spare blocks limits need.
+// neededBlocks is how many of the spare blocks the limits need.
 func (s class) neededBlocks(l bothy.Limits) int {
 	return min(max(0, upToBlock(l.MemoryMB+s.OwnMB-s.OpenMB)/vm.BlockMB), s.spareBlocks())
 }
 
-// balloonBytes is how much of a machine's memory must not be in the balloon, so that
-// a kernel which uses so many spare blocks has what limits grant.
+// balloonBytes is how much of a machine's memory must stay out of the balloon, so that a kernel
+// that uses so many spare blocks has what the limits grant.
 func (s class) balloonBytes(l bothy.Limits, blocks int) int64 {
 	excess := s.OpenMB + blocks*vm.BlockMB - (l.MemoryMB + s.OwnMB)
 	return int64(s.RAMMB-max(0, excess)) << 20
@@ -98,13 +97,13 @@ func (s class) innerLimits(l bothy.Limits) vm.Limits {
 	return vm.Limits{MemoryBytes: l.MemoryBytes(), Processes: processes(l), CPUs: processors(l), Blocks: s.neededBlocks(l)}
 }
 
-// hostLimits are those of the cgroup. A machine has all the CPU there is until its
-// first SetLimits.
+// hostLimits are the limits of the cgroup. A machine may use all processors until its first
+// SetLimits.
 func (s class) hostLimits(l bothy.Limits, cpu float64) cgroup.Limits {
 	return cgroup.Limits{CPU: cpu, MemoryBytes: memory.MicroVM(min(l.MemoryMB+s.OwnMB, s.RAMMB)), PIDs: hostTasks}
 }
 
-// checkSize refuses a machine that this host could never hold.
+// checkSize refuses a machine that this host could never run.
 func checkSize(l bothy.Limits) error {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -25,17 +25,17 @@ type Machine struct {
 	e     *Engine
 	id    string
 	build string
-	kept  *builds.Held // where that is an earlier one
+	kept  *builds.Held // if that is an earlier one
 	class class
 	proc  process.Process
 	group *cgroup.Group
 	dir   string
-	uid   int // of QEMU on the host, or 0 where an older server chose it
+	uid   int // of QEMU on the host, or 0 if an older server chose it
 	words *words
 	done  chan struct{}
 
-	// ramAt is where its memory is in QEMU, and ramFD the descriptor there of the file
-	// that it was woken from, or 0.
+	// ramAt is the address of its memory in QEMU, and ramFD the descriptor in QEMU of the file
+	// that it was restored from, or 0.
 	ramAt uint64
 	ramFD int
 
@@ -44,8 +44,8 @@ type Machine struct {
 
 	mu     sync.Mutex
 	limits bothy.Limits
-	// paused is set while the processors are stopped, and late if the limits inside
-	// could not be set because of that.
+	// paused is set while the processors are stopped, and late if the limits inside could not be
+	// set because of that.
 	paused, late bool
 	last         vm.Stats
 	ending       bool // Destroy was called
@@ -55,7 +55,7 @@ type Machine struct {
 
 var _ bothy.Machine = (*Machine)(nil)
 
-// errEnded is the cause of the end of what waits for a machine.
+// errEnded cancels whatever waits for a machine that has ended.
 var errEnded = errors.New("the machine ended")
 
 // state is what Adopt needs.
@@ -70,7 +70,7 @@ type state struct {
 	RAMFD     int          `json:"ram_fd,omitempty"`
 }
 
-// newMachine holds a process. The machine frees all when that ends.
+// newMachine takes over a process. The machine frees everything when the process ends.
 func (e *Engine) newMachine(p plan, proc process.Process, group *cgroup.Group, dir string) *Machine {
 	m := &Machine{
 		e: e, id: p.spec.ID, build: p.build, kept: p.kept, class: p.class, proc: proc, group: group, dir: dir, uid: p.uid,
@@ -84,7 +84,7 @@ func (e *Engine) newMachine(p plan, proc process.Process, group *cgroup.Group, d
 // ID is the sandbox's id.
 func (m *Machine) ID() string { return m.id }
 
-// Build is that of the engine which started the machine.
+// Build is the build of the engine that started the machine.
 func (m *Machine) Build() string { return m.build }
 
 // State is what Adopt needs.
@@ -162,7 +162,7 @@ func (m *Machine) NetDevice(context.Context) (bothy.NetDevice, error) {
 // Done is closed when the machine has ended.
 func (m *Machine) Done() <-chan struct{} { return m.done }
 
-// Exit tells how the machine ended, once Done is closed.
+// Exit returns how the machine ended, once Done is closed.
 func (m *Machine) Exit() bothy.Exit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -220,7 +220,7 @@ func (m *Machine) Destroy(ctx context.Context) error {
 // askTime limits a request to a machine, even an emulated one.
 const askTime = 60 * time.Second
 
-// shortened is what tests make of askTime, while machines are asked.
+// shortened replaces askTime in tests, even while machines are asked.
 var shortened atomic.Int64
 
 func patience() time.Duration { return cmp.Or(time.Duration(shortened.Load()), askTime) }
@@ -238,8 +238,8 @@ func (m *Machine) Stats(ctx context.Context) (bothy.MachineStats, error) {
 	if err != nil {
 		return bothy.MachineStats{}, err
 	}
-	// Nothing may be on its way into a machine that is being stopped: it would come
-	// between its memory and the state of its devices.
+	// No request may be on its way into a machine that is being stopped: it would come between
+	// saving its memory and the state of its devices.
 	if m.steering.TryLock() {
 		m.askStats(ctx)
 		m.steering.Unlock()
@@ -271,11 +271,11 @@ func (m *Machine) askStats(ctx context.Context) {
 	m.mu.Unlock()
 }
 
-// statsTime is how long to wait for a machine that may just have been stopped. After
-// that its last report is returned.
+// statsTime is how long to wait for a machine that may just have been stopped. After that, its
+// last report is returned.
 const statsTime = 5 * time.Second
 
-// SetLimits changes the cgroups of the host and inside.
+// SetLimits changes the host's cgroup and the limits inside.
 func (m *Machine) SetLimits(ctx context.Context, l bothy.Limits) error {
 	if err := m.class.holds(l); err != nil {
 		return err
@@ -313,14 +313,14 @@ func (m *Machine) SetLimits(ctx context.Context, l bothy.Limits) error {
 	return nil
 }
 
-// setInner changes what holds inside. m.steering is held.
+// setInner changes the limits inside. m.steering is held.
 func (m *Machine) setInner(ctx context.Context, c monitor, l bothy.Limits) error {
 	inner := m.class.innerLimits(l)
 	return m.withBalloon(ctx, c, l, func() (vm.Reply, error) { return m.ask(ctx, vm.Request{Op: vm.OpLimits, Limits: &inner}) })
 }
 
 // withBalloon calls set, which sets the limits inside, once all the memory for them is
-// available, and then takes back what exceeds them.
+// available, and then takes back the excess.
 func (m *Machine) withBalloon(ctx context.Context, c monitor, l bothy.Limits, set func() (vm.Reply, error)) error {
 	open, err := c.ballooned(ctx)
 	if err == nil && open < m.class.balloonBytes(l, m.class.neededBlocks(l)) {

@@ -24,16 +24,16 @@ const netDeviceMTU = 65000
 // netDeviceBuffer is how much may be on its way to the machine, in bytes.
 const netDeviceBuffer = 4 << 20
 
-// netDevice is the socket of QEMU's stream network: each frame goes behind its length,
-// four bytes, the highest first.
+// netDevice is the socket of QEMU's stream network: each frame follows its length, as four bytes
+// in big-endian order.
 type netDevice struct {
 	conn *net.UnixConn
 	raw  rawConn
 	in   *bufio.Reader
 
 	mu sync.Mutex
-	// rest is the part of a frame that there was no room for. It goes before any
-	// other, or nothing that follows could be told apart.
+	// rest is the part of a frame that did not fit. It must be sent before any other frame, or
+	// the stream could no longer be split into frames.
 	rest     []byte
 	flushing bool
 }
@@ -111,7 +111,7 @@ func (c *netDevice) WriteFrame(pieces ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.flushing {
-		return nil // there is no room: the frame is lost
+		return nil // there is no room: the frame is dropped
 	}
 	size := 0
 	for _, p := range pieces {
@@ -135,7 +135,7 @@ func (c *netDevice) WriteFrame(pieces ...[]byte) error {
 	return nil
 }
 
-// tryWrite writes as much as there is room for.
+// tryWrite writes as much as fits.
 func (c *netDevice) tryWrite(pieces [][]byte) (n int, err error) {
 	werr := c.raw.Write(func(fd uintptr) bool {
 		for {
@@ -156,7 +156,7 @@ func (c *netDevice) tryWrite(pieces [][]byte) (n int, err error) {
 	return max(n, 0), err
 }
 
-// flush waits until the rest of a frame has gone.
+// flush waits until the rest of a frame has been sent.
 func (c *netDevice) flush() {
 	_, err := c.conn.Write(c.rest)
 	c.mu.Lock()

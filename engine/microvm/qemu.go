@@ -19,70 +19,70 @@ import (
 // vmm is the program that runs a machine: what differs between QEMU and others. What
 // it runs is one process for each machine, which outlives this one.
 type vmm interface {
-	// version is a part of the engine's build.
+	// version is part of the engine's build.
 	version() string
-	// command is how to run a machine, in a tree.
+	// command returns how to run a machine, in a tree.
 	command(hardware) (argv []string, err error)
-	// open reaches a machine's monitor by its sockets, and waits until it answers.
+	// open connects to a machine's monitor by its sockets, and waits until it answers.
 	open(ctx context.Context, dir string) (monitor, error)
 }
 
-// monitor steers one machine.
+// monitor controls one machine.
 type monitor interface {
-	// pause stops the processors and pending disk writes, and resume lets them
-	// continue. Neither is an error if already in that state.
+	// pause stops the processors and pending disk writes, and resume lets them continue. Calling
+	// either twice is no error.
 	pause(ctx context.Context) error
 	resume(ctx context.Context) error
-	// save writes the state of all devices, without memory, of a paused machine; load
-	// reads it in one that was started for this, which is paused afterwards.
+	// save writes the state of all devices, without memory, of a paused machine; load reads it
+	// into one that was started for this, which is paused afterwards.
 	save(ctx context.Context, to *os.File) error
 	load(ctx context.Context, from *os.File) error
-	// balloon sets how much memory the machine's kernel may use, which it then takes or
-	// gives as soon as it can, and ballooned tells how far it has come.
+	// balloon sets how much memory the machine's kernel may use, which the kernel takes or gives
+	// back as soon as it can; ballooned returns how far it has come.
 	balloon(ctx context.Context, bytes int64) error
 	ballooned(ctx context.Context) (bytes int64, err error)
 	Close() error
 }
 
-// hardware is a machine to be run. Files are descriptors that it inherits.
+// hardware describes a machine to run. Files are descriptors that it inherits.
 type hardware struct {
 	ramMB, cpus int
-	// Between holeFromMB and holeToMB there is no memory for the kernel.
+	// There is no memory for the kernel between holeFromMB and holeToMB.
 	holeFromMB, holeToMB int
-	// bootCPUs are those that the kernel starts with.
+	// bootCPUs is the number of processors that the kernel starts with.
 	bootCPUs int
 	accel    bothy.Acceleration
-	// features are those of the processor that the kernel sees; nil is all.
+	// features are the processor features that the kernel sees; nil means all.
 	features []string
 	// ticks is how many thousand times a second the host's counter ticks.
 	ticks uint64
-	// wake is set for one that is to be loaded.
+	// wake is set for a machine that will be loaded.
 	wake bool
 
 	root, guest, upper int
-	files              int // 0: no such disk; below: one that is not read again
+	files              int // 0: no such disk; negative: one that is not read again
 	modules            int // 0: no such disk
 	monitor, events    int
 	dev                int
 }
 
-// qemu is QEMU, from the version that speaks Ethernet over streams.
+// qemu is QEMU, from the first version whose stream network speaks Ethernet.
 type qemu struct{ program }
 
-// emulatedCPU is a processor that every program for x86-64 of the last ten years runs
-// on, of what emulation does well.
+// emulatedCPU is a processor that runs every x86-64 program of the last ten years, with features
+// that emulation does well.
 const emulatedCPU = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+arat"
 
-// qemuFeatures are QEMU's names where they differ from Linux's, and those that its processor
-// qemu64 has anyway.
+// qemuFeatures are QEMU's names where they differ from Linux's, and the features that its
+// processor qemu64 always has.
 var qemuFeatures = map[string]string{
 	"pni": "sse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2", "lahf_lm": "lahf-lm", "osxsave": "",
 	"apic": "", "clflush": "", "cmov": "", "cx8": "", "de": "", "fpu": "", "fxsr": "", "lm": "", "mca": "", "mce": "", "mmx": "", "msr": "", "mtrr": "",
 	"nx": "", "pae": "", "pat": "", "pge": "", "pse": "", "pse36": "", "sep": "", "sse": "", "sse2": "", "syscall": "", "tsc": "", "vme": "", "ht": "",
 }
 
-// cpuModel is QEMU's processor with some features, or the host's with all. What clocks and
-// interrupts need is KVM's own.
+// cpuModel is QEMU's processor with given features, or the host's with all. The features that
+// clocks and interrupts need are KVM's own.
 func cpuModel(features []string) string {
 	if features == nil {
 		return "host,migratable=on"
@@ -103,8 +103,8 @@ func cpuModel(features []string) string {
 // translated is the memory for translated code, in MB.
 const translated = 128
 
-// argsRevision changes with the arguments below: a snapshot needs the same
-// machine that it was taken of.
+// argsRevision changes with the arguments below: a snapshot can only be restored into the same
+// machine.
 const argsRevision = 2
 
 func (q qemu) version() string { return fmt.Sprintf("qemu%s.%d", q.program.version, argsRevision) }
@@ -117,8 +117,8 @@ func (q qemu) command(h hardware) ([]string, error) {
 		"-object", fmt.Sprintf("memory-backend-memfd,id=ram,size=%dM,share=on", h.ramMB),
 		"-m", fmt.Sprintf("%dM", h.ramMB), "-smp", fmt.Sprint(h.cpus),
 		"-global", "virtio-mmio.force-legacy=off",
-		// The state of devices is written and read without what goes before it in a
-		// migration, and alone.
+		// The state of devices is written and read alone, without what precedes it in a
+		// migration.
 		"-global", "migration.send-configuration=off", "-global", "migration.store-global-state=off",
 	}
 	switch h.accel {
@@ -163,8 +163,8 @@ func mac(m [6]byte) string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
 
-// disk plugs a descriptor in. The machine's kernel finds it by its name. Nothing in
-// there outlives the machine without a snapshot, so nothing waits for the host's disk.
+// disk attaches a descriptor as a disk. The machine's kernel finds it by its name. Nothing on it
+// outlives the machine without a snapshot, so nothing waits for the host's disk.
 func disk(name string, fd int, readOnly bool) []string {
 	if fd < 0 {
 		return []string{"-blockdev", "null-co,node-name=" + name + ",size=1048576,read-only=on",
@@ -176,7 +176,7 @@ func disk(name string, fd int, readOnly bool) []string {
 	}
 	device := "virtio-blk-device,drive=" + name + ",serial=" + name
 	if !readOnly {
-		// The host's disk is full: the machine waits for room rather than lose data.
+		// If the host's disk is full, the machine waits for space rather than lose data.
 		device += ",werror=enospc,discard=on"
 	}
 	return []string{"-add-fd", fmt.Sprintf("fd=%d,set=%d", fd, fd), "-blockdev", node, "-device", device}
@@ -189,7 +189,7 @@ func onOff(b bool) string {
 	return "off"
 }
 
-// guestAddressMB is where in a machine's addresses a place of its memory is: they have
+// guestAddressMB returns the machine's physical address of a place in its memory: addresses have
 // a gap for devices.
 func guestAddressMB(mb int) int {
 	const gapFromMB, gapToMB = 3072, 4096
@@ -199,14 +199,14 @@ func guestAddressMB(mb int) int {
 	return mb - gapFromMB + gapToMB
 }
 
-// kernelArgs are the machine's kernel's own.
+// kernelArgs are the kernel arguments of a machine.
 func kernelArgs(h hardware) string {
 	a := []string{
 		"console=ttyS0", "quiet", "loglevel=5", "apic=verbose", "panic=-1", "reboot=t", "8250.nr_uarts=1",
 		fmt.Sprintf("maxcpus=%d", h.bootCPUs), "rcupdate.rcu_expedited=1", "random.trust_cpu=on",
 		"cgroup_no_v1=all",
-		// What the kernel allocates first is at the beginning, and not in a block that
-		// is to be set aside.
+		// Let the kernel's first allocations be at the beginning, and not in a block that is to
+		// go offline.
 		"movable_node", "transparent_hugepage=madvise",
 		// No device needs memory below 4 GB.
 		"swiotlb=noforce",
@@ -215,7 +215,7 @@ func kernelArgs(h hardware) string {
 		a = append(a, fmt.Sprintf("memmap=%dM%%%dM-1", h.holeToMB-h.holeFromMB, guestAddressMB(h.holeFromMB)))
 	}
 	if h.accel != bothy.AccelerationKVM {
-		// There is no processor to be guarded against.
+		// An emulated processor has no flaws to mitigate.
 		a = append(a, "mitigations=off", "init_on_alloc=0", "tsc=reliable", fmt.Sprintf("tsc_early_khz=%d", h.ticks))
 	}
 	return strings.Join(a, " ")
@@ -264,9 +264,8 @@ func (q qemuMonitor) ballooned(ctx context.Context) (int64, error) {
 	return is.Actual, err
 }
 
-// save uses the command made for Xen's tools, which also keep the memory
-// elsewhere. It writes no description of the devices at the end, so load does not
-// look for one.
+// save uses the command made for Xen's tools, which also keep the memory elsewhere. It writes no
+// description of the devices at the end, so load does not expect one.
 func (q qemuMonitor) save(ctx context.Context, to *os.File) error {
 	b, err := q.do(ctx, "add-fd", nil, to)
 	if err != nil {

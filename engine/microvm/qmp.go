@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// qmp is one conversation with QEMU's monitor. It is for one goroutine.
+// qmp is a connection to QEMU's monitor. One goroutine at a time may use it.
 type qmp struct {
 	conn *net.UnixConn
 	in   *json.Decoder
 }
 
-// qmpMessage is anything that QEMU says.
+// qmpMessage is any message from QEMU.
 type qmpMessage struct {
 	Greeting json.RawMessage `json:"QMP"`
 	Event    string          `json:"event"`
@@ -36,7 +36,7 @@ type qmpError struct{ command, text string }
 
 func (e *qmpError) Error() string { return fmt.Sprintf("qemu: %s: %s", e.command, e.text) }
 
-// dialQMP waits until QEMU speaks. It serves one conversation after the other.
+// dialQMP waits until QEMU answers. QEMU serves one connection at a time.
 func dialQMP(ctx context.Context, path string) (*qmp, error) {
 	conn, err := dialUnix(path)
 	if err != nil {
@@ -61,7 +61,7 @@ func dialQMP(ctx context.Context, path string) (*qmp, error) {
 	return q, nil
 }
 
-// because prefers the reason for which a conversation was cut off.
+// because prefers the reason for which the connection was closed.
 func because(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errors.Join(context.Cause(ctx), err)
@@ -69,8 +69,7 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// bound makes reads and writes fail when ctx ends, until the function it returns is
-// called.
+// bound makes reads and writes fail when ctx ends, until the returned function is called.
 func (q *qmp) bound(ctx context.Context) (unbound func()) {
 	stop := context.AfterFunc(ctx, func() { q.conn.SetDeadline(time.Unix(1, 0)) })
 	return func() { stop() }
@@ -78,10 +77,10 @@ func (q *qmp) bound(ctx context.Context) (unbound func()) {
 
 func (q *qmp) Close() error { return q.conn.Close() }
 
-// errSilent is the cause of the end of a command that QEMU does not answer.
+// errSilent is the error for a command that QEMU does not answer.
 var errSilent = errors.New("QEMU does not answer")
 
-// do has a command done and returns its answer. files pass to QEMU with it.
+// do executes a command and returns its answer. files are passed to QEMU with it.
 func (q *qmp) do(ctx context.Context, command string, args any, files ...*os.File) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience(), errSilent)
 	defer cancel()

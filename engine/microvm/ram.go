@@ -11,7 +11,7 @@ import (
 
 const (
 	pageSize = 4096
-	// chunkPages are looked at together.
+	// chunkPages is how many pages are processed together.
 	chunkPages = 256
 	// Bits of an entry of /proc/PID/pagemap.
 	pagePresent = 1 << 63
@@ -19,9 +19,9 @@ const (
 	pageOfFile  = 1 << 61
 )
 
-// writeRAM writes the memory of a paused machine to a file: the pages that it wrote
-// itself, and the rest from the file below. A booted machine's file holds all its
-// memory and is private.
+// writeRAM writes the memory of a paused machine to a file: the pages that the machine itself
+// wrote, and the rest from the file below. A booted machine's file holds all its memory and is
+// private.
 func writeRAM(to *os.File, pid int, addr, size uint64, below *os.File, booted bool) error {
 	if booted {
 		return copyPages(to, below, int64(size))
@@ -66,7 +66,7 @@ func writeRAM(to *os.File, pid int, addr, size uint64, below *os.File, booted bo
 	return nil
 }
 
-// copyPages copies a file's data, and leaves out empty pages.
+// copyPages copies a file's data and skips empty pages.
 func copyPages(to, from *os.File, size int64) error {
 	if err := to.Truncate(size); err != nil {
 		return err
@@ -86,7 +86,7 @@ func copyPages(to, from *os.File, size int64) error {
 	})
 }
 
-// isOwn reports whether a page is the machine's own, and not its file's.
+// isOwn reports whether a page is the machine's own, rather than its file's.
 func isOwn(entry []byte) bool {
 	e := binary.NativeEndian.Uint64(entry)
 	return e&pageSwapped != 0 || e&pagePresent != 0 && e&pageOfFile == 0

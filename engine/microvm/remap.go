@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ramName is how the kernel lists the memory that QEMU makes for a machine.
+// ramName is the name under which the kernel lists the memory that QEMU makes for a machine.
 const ramName = "/memfd:memory-backend-memfd"
 
-// findRAM returns where a machine's memory of so many bytes is in QEMU.
+// findRAM returns the address in QEMU of a machine's memory, which has the given size in bytes.
 func findRAM(pid int, size uint64) (uint64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -40,11 +40,11 @@ func findRAM(pid int, size uint64) (uint64, error) {
 	return 0, errors.New("QEMU has no memory for the machine")
 }
 
-// mapOver makes a stopped process map its descriptor fd privately over its memory at
-// an address: reads come from the file, writes stay private. QEMU itself would need to
-// write to the file, which others share.
+// mapOver makes a stopped process map its descriptor fd privately over its memory at an address:
+// reads come from the file, writes stay private. QEMU itself would need to be able to write to
+// the file, which other machines share.
 //
-// Versions of QEMU from 8.2 on can do the same, but then do not give memory back.
+// QEMU can do the same from version 8.2 on, but then does not give memory back.
 func mapOver(pid int, addr, size uint64, fd int) error {
 	got, err := inject(pid, unix.SYS_MMAP, addr, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE, uint64(fd), 0)
 	if err != nil {
@@ -56,10 +56,10 @@ func mapOver(pid int, addr, size uint64, fd int) error {
 	return nil
 }
 
-// errBusy is the error of a process that does not wait in a system call.
-var errBusy = errors.New("QEMU does not wait in a system call")
+// errBusy is the error for a process that is not waiting in a system call.
+var errBusy = errors.New("QEMU is not waiting in a system call")
 
-// inject has the main thread of a process do a system call between two others.
+// inject makes the main thread of a process execute an additional system call.
 func inject(pid int, nr uint64, args ...uint64) (result uint64, err error) {
 	for range 1000 {
 		if result, err = injectNow(pid, nr, args...); !errors.Is(err, errBusy) {
@@ -71,7 +71,7 @@ func inject(pid int, nr uint64, args ...uint64) (result uint64, err error) {
 }
 
 func injectNow(pid int, nr uint64, args ...uint64) (result uint64, err error) {
-	// All of a tracee's stops are for the thread that traces it.
+	// Only the thread that traces a tracee gets its stops.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.PtraceSeize(pid); err != nil {
@@ -88,8 +88,7 @@ func injectNow(pid int, nr uint64, args ...uint64) (result uint64, err error) {
 	if err := unix.PtraceGetRegs(pid, &before); err != nil {
 		return 0, err
 	}
-	// It has just been in a system call, so the system call instruction is right
-	// before.
+	// It has just been in a system call, so the instruction before is a system call.
 	call := before.Rip - 2
 	var code [2]byte
 	if _, err := unix.PtracePeekText(pid, uintptr(call), code[:]); err != nil {

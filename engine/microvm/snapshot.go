@@ -26,7 +26,7 @@ const (
 	shapeFile   = "machine.json"
 )
 
-// written is what shapeFile holds.
+// written is the content of shapeFile.
 type written struct {
 	Build  string       `json:"build"`
 	Class  class        `json:"shape"`
@@ -40,8 +40,8 @@ const stoppedMark = "stopped"
 // snapshotTime limits what is done inside for a snapshot.
 const snapshotTime = 10 * time.Minute
 
-// Snapshot stops the sandbox inside its kernel, then the machine, and writes the state
-// of both. In a copy the supervisor acts first, because nothing else in there runs.
+// Snapshot stops the sandbox inside its kernel, then the machine, and writes the state of both.
+// In a copy the supervisor runs first, because everything else is still stopped.
 func (m *Machine) Snapshot(ctx context.Context, o bothy.SnapshotOptions) error {
 	m.steering.Lock()
 	defer m.steering.Unlock()
@@ -62,7 +62,7 @@ func (m *Machine) Snapshot(ctx context.Context, o bothy.SnapshotOptions) error {
 	return m.hung(errors.Join(err, m.goOn(context.WithoutCancel(ctx), c)))
 }
 
-// open reaches the monitor of a machine that runs.
+// open connects to the monitor of a running machine.
 func (m *Machine) open(ctx context.Context) (monitor, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience(), errSilent)
 	defer cancel()
@@ -102,7 +102,7 @@ func (m *Machine) write(ctx context.Context, c monitor, o bothy.SnapshotOptions)
 	return nil
 }
 
-// writeFiles has the machine send its changed files. The host never looks at its disk.
+// writeFiles has the machine send its changed files. The host never reads its disk.
 func (m *Machine) writeFiles(ctx context.Context, path string) error {
 	m.mu.Lock()
 	limits := m.limits
@@ -115,7 +115,7 @@ func (m *Machine) writeFiles(ctx context.Context, path string) error {
 	return errors.Join(err, tar.Close())
 }
 
-// writeMemory writes a paused machine.
+// writeMemory writes the memory of a paused machine.
 func (m *Machine) writeMemory(ctx context.Context, c monitor, dir string) error {
 	create := func(name string, write func(*os.File) error) error {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -138,7 +138,7 @@ func (m *Machine) writeMemory(ctx context.Context, c monitor, dir string) error 
 	if err != nil {
 		return err
 	}
-	// Last, because QEMU tells less of a full disk.
+	// This comes last because QEMU reports a full disk less clearly.
 	if err := create(devicesFile, func(f *os.File) error { return c.save(ctx, f) }); err != nil {
 		return err
 	}
@@ -148,8 +148,8 @@ func (m *Machine) writeMemory(ctx context.Context, c monitor, dir string) error 
 	return create(shapeFile, func(f *os.File) error { return json.NewEncoder(f).Encode(w) })
 }
 
-// openBelow opens the file behind the machine's memory: the one QEMU made for a booted
-// machine, or the one it was restored from, which may have been unlinked.
+// openBelow opens the file behind the machine's memory: the one QEMU made for a booted machine,
+// or the one it was restored from, which may have been unlinked.
 func (m *Machine) openBelow() (*os.File, error) {
 	dir := fmt.Sprintf("/proc/%d/fd/", m.proc.PID)
 	if m.ramFD != 0 {
@@ -188,7 +188,7 @@ func (m *Machine) resumeCPUs(ctx context.Context, c monitor) error {
 	return nil
 }
 
-// goOn lets everything run, with the right time. m.steering is held.
+// goOn lets everything continue, with the right time. m.steering is held.
 func (m *Machine) goOn(ctx context.Context, c monitor) error {
 	if err := m.resumeCPUs(ctx, c); err != nil {
 		return err
@@ -316,10 +316,9 @@ func (m *Machine) wake(ctx context.Context, c monitor, devices *os.File, before 
 }
 
 const (
-	// maxShape bounds shapeFile, which the server reads.
+	// maxShape bounds the size of shapeFile, which the server reads.
 	maxShape = 64 << 10
-	// mostMB and mostCPUs limit its values, so that computations with them cannot
-	// overflow.
+	// mostMB and mostCPUs limit its values, so that computations with them cannot overflow.
 	mostMB   = 1 << 30
 	mostCPUs = 1 << 10
 )

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A socket's path may be longer than the kernel takes, so it is named by way of its
-// folder's descriptor.
+// A socket's path may exceed the kernel's limit, so it is addressed through its folder's
+// descriptor.
 func viaFolder(path string, f func(short string) error) error {
 	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -27,11 +27,11 @@ import (
 	"github.com/bothy-dev/bothy/internal/cleanup"
 )
 
-// bootTime bounds a start or a restore whose caller has all the time.
+// bootTime bounds a start or a restore whose caller sets no deadline.
 const bootTime = 3 * time.Minute
 
-// guestEnv is the environment of process 1 alone. Its kernel spares process 1 from
-// signals by itself, and root inside has all capabilities: the wall is the machine.
+// guestEnv is the environment of process 1 alone. Its kernel protects process 1 from signals
+// anyway, and root inside has all capabilities: the machine is the boundary.
 var guestEnv = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"GOMAXPROCS=1", "GOGC=off", "GODEBUG=containermaxprocs=0,updatemaxprocs=0,multipathtcp=0",
@@ -61,7 +61,7 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 		if err := c.resume(ctx); err != nil {
 			return err
 		}
-		c.Close() // it is free for others while the machine boots
+		c.Close() // others may use it while the machine boots
 		r, err := ask(ctx, m.dir, vm.Request{Op: vm.OpStart, UnixNano: time.Now().UnixNano(), Entropy: entropy(), Start: &vm.Start{
 			Hostname: spec.Hostname, Files: p.class.Files, Modules: e.own.Path(roleModules) != "", Limits: p.class.innerLimits(spec.Limits), Env: guestEnv, CPUs: p.class.CPUs,
 			Blocks: p.class.spareBlocks(),
@@ -69,7 +69,7 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 		if err != nil || r.Blocks == 0 {
 			return err
 		}
-		// It could not set all aside.
+		// It could not take all spare blocks offline.
 		if c, err = m.e.vmm.open(ctx, m.dir); err != nil {
 			return err
 		}
@@ -89,25 +89,24 @@ func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machi
 // class is what cannot change while a machine lives, nor in its copies.
 type class struct {
 	RAMMB int `json:"ram_mb"`
-	// OpenMB is how much of its memory its kernel started with, and OwnMB how much is
-	// not the sandbox's.
+	// OpenMB is how much of its memory its kernel started with, and OwnMB how much of it is not
+	// the sandbox's.
 	OpenMB int `json:"open_mb"`
 	OwnMB  int `json:"own_mb"`
 	CPUs   int `json:"cpus"`
-	// Files is set when it has a disk with files to begin with.
+	// Files is set if it has a disk with initial files.
 	Files bool `json:"files"`
 	// Ticks is the rate of an emulated machine's clock, in kHz.
 	Ticks uint64 `json:"ticks"`
 }
 
-// plan is a machine to be launched. One that is to be woken has memory, and a layer.
+// plan describes a machine to launch. One that is to be restored has memory and a layer.
 type plan struct {
 	spec  bothy.MachineSpec
 	class class
 	ram   *os.File
 	layer string
-	// from is what it is run from, of a build; kept is the same where the machine keeps
-	// that build.
+	// from is the build that it is run from; kept is the same if the machine keeps that build.
 	from, kept *builds.Held
 	build      string
 	// uid is its user and group on the host.
@@ -151,9 +150,8 @@ func (e *Engine) launch(ctx context.Context, p plan, begin func(context.Context,
 	if err != nil {
 		return nil, fmt.Errorf("make the writable layer: %w", err)
 	}
-	// The kernel and process 1 start with all the CPU there is: nothing of a user's
-	// runs before SetLimits. What QEMU reads to wake one may have been written to take
-	// all there is.
+	// The kernel and process 1 start with all processors: no user code runs before SetLimits. A
+	// snapshot that QEMU reads may have been crafted to use up everything.
 	cpu := 0.0
 	if p.ram != nil {
 		cpu = max(maxCPUs, p.spec.Limits.CPU)
@@ -183,7 +181,7 @@ func (e *Engine) launch(ctx context.Context, p plan, begin func(context.Context,
 	return m, nil
 }
 
-// begin has a new machine boot or wake.
+// begin boots or restores a new machine.
 func (m *Machine) begin(ctx context.Context, begin func(context.Context, *Machine, monitor) error) error {
 	ctx, cancel := m.bound(ctx, bootTime)
 	defer cancel()
@@ -201,8 +199,7 @@ func (m *Machine) begin(ctx context.Context, begin func(context.Context, *Machin
 	return begin(ctx, m, c)
 }
 
-// explain adds the machine's own messages to the error of a start, and what they
-// mean.
+// explain adds the machine's own messages, and what they mean, to the error of a start.
 func (m *Machine) explain(err error) error {
 	m.awaitEnd(err)
 	var be *bothy.Error
@@ -226,10 +223,10 @@ func (m *Machine) explain(err error) error {
 	return withWords(err, said)
 }
 
-// endTime is how long it takes at most to learn all of a machine's end.
+// endTime is how long it takes at most to learn how a machine ended.
 const endTime = 5 * time.Second
 
-// awaitEnd waits for a machine's last words if its end is why something failed.
+// awaitEnd waits for a machine's last output if its end is why something failed.
 func (m *Machine) awaitEnd(why error) {
 	gone := func(e error) bool { return errors.Is(why, e) }
 	if !slices.ContainsFunc([]error{errEnded, io.EOF, io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE}, gone) {
@@ -250,7 +247,7 @@ func withWords(err error, said []byte) error {
 
 func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 
-// layerName is the file in a machine's folder behind its writable layer.
+// layerName is the file, in a machine's folder, of its writable layer.
 const layerName = "upper"
 
 // makePlaces creates the machine's folders and pipes, and returns where the machine
@@ -272,8 +269,8 @@ func makePlaces(dir string, user int) (words *os.File, err error) {
 	return openPipe(dir, wordPipe+pipeOut)
 }
 
-// spawn runs QEMU in its jail and cgroup, and returns its process id and the descriptor
-// that it has of the plan's memory, or 0.
+// spawn runs QEMU in its jail and cgroup, and returns its process id and its descriptor of the
+// plan's memory, or 0.
 func (e *Engine) spawn(p plan, dir string, group *cgroup.Group, words *os.File) (pid, ramFD int, err error) {
 	var passed []*os.File // from jail.FirstFD on
 	defer func() {

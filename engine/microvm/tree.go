@@ -17,7 +17,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/microvm/boot"
 )
 
-// The places in a tree, which is all that QEMU sees of a host.
+// The places in a tree, which is all that QEMU sees of the host.
 const (
 	treeQEMU      = "/qemu"
 	treeFirmware  = "/firmware"
@@ -28,7 +28,7 @@ const (
 	treeKVM       = "/dev/kvm"
 )
 
-// Where Debian and others keep what belongs to QEMU.
+// Where Debian and others install QEMU's files.
 var (
 	firmwareDirs = []string{"/usr/share/qemu", "/usr/share/seabios", "/usr/share/qemu-kvm"}
 	firmware     = []string{"bios-microvm.bin", "pvh.bin", "linuxboot_dma.bin"}
@@ -36,14 +36,14 @@ var (
 	modules      = []string{"accel-tcg-x86_64.so"}
 )
 
-// program is a QEMU on this host.
+// program is a QEMU installed on this host.
 type program struct {
 	path         string
 	version      string // such as 7.2.22
 	major, minor int
 }
 
-// oldest is the first version of QEMU that has a network over streams.
+// oldest is the first version of QEMU with a stream network.
 const oldestMajor, oldestMinor = 7, 2
 
 const qemuHint = "Install QEMU 7.2 or newer: sudo apt-get install qemu-system-x86, or run: sudo bothy doctor --fix"

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An emulated machine has the host's time stamp counter, and its kernel would measure
-// how fast that runs by emulated clocks: on a busy host it finds nonsense, and hangs.
-// So it is told.
+// An emulated machine sees the host's time stamp counter, and its kernel would calibrate that
+// against emulated clocks: on a busy host it gets a wrong rate, and hangs. So the rate is passed
+// to it.
 
 // instant is a moment by the host's clock and by its counter.
 type instant struct {
@@ -38,10 +38,10 @@ func monotonic() int64 {
 	return ts.Nano()
 }
 
-// longEnough is between two instants that tell the rate to some millionths.
+// longEnough is how far apart two instants must be to determine the rate to a few millionths.
 const longEnough = 50 * time.Millisecond
 
-// rateSince returns how many thousand ticks a second has.
+// rateSince returns the rate of the counter in thousands of ticks per second.
 func rateSince(first instant) uint64 {
 	if wait := int64(longEnough) - (monotonic() - first.nanos); wait > 0 {
 		time.Sleep(time.Duration(wait))
@@ -50,6 +50,6 @@ func rateSince(first instant) uint64 {
 	return uint64(math.Round(float64(last.ticks-first.ticks) / float64(last.nanos-first.nanos) * 1e6))
 }
 
-// sameRate reports whether a machine may continue with a counter of another rate: it would
-// take a second for this much more or less.
+// sameRate reports whether a machine may continue with a counter of another rate: its seconds
+// would be longer or shorter by the same fraction.
 func sameRate(a, b uint64) bool { return math.Abs(float64(a)-float64(b)) <= 0.001*float64(a) }

@@ -2,5 +2,5 @@
 
 package microvm
 
-// counter is of no use where there are no such machines.
+// counter is not used on other architectures.
 func counter() uint64 { return 0 }

@@ -27,7 +27,7 @@ type words struct {
 
 	mu   sync.Mutex
 	said []byte
-	// heard is closed and replaced when there is more.
+	// heard is closed and replaced when more output arrives.
 	heard chan struct{}
 }
 
@@ -64,8 +64,8 @@ func (w *words) text() []byte {
 	return bytes.Clone(w.said)
 }
 
-// until returns when what has been said satisfies is, and reports whether it does;
-// or when done is closed.
+// until returns when the output satisfies is, and reports whether it does; it also returns when
+// done is closed.
 func (w *words) until(done <-chan struct{}, is func(said []byte) bool) bool {
 	for {
 		w.mu.Lock()
@@ -82,10 +82,10 @@ func (w *words) until(done <-chan struct{}, is func(said []byte) bool) bool {
 	}
 }
 
-// lastRead is how long the last words may take from the pipe to the reader.
+// lastRead is how long the last output may take from the pipe to the reader.
 const lastRead = 50 * time.Millisecond
 
-// end returns all when no process is left that could say more.
+// end returns all output when no process is left that could write more.
 func (w *words) end() []byte {
 	if w.f != nil {
 		w.f.SetReadDeadline(time.Now().Add(lastRead))
@@ -97,7 +97,7 @@ func (w *words) end() []byte {
 
 const panicMark = "Kernel panic - not syncing: "
 
-// panicOf returns why a kernel has panicked, or "".
+// panicOf returns why a kernel panicked, or "".
 func panicOf(said []byte) string {
 	_, rest, ok := bytes.Cut(said, []byte(panicMark))
 	if !ok {
@@ -107,7 +107,7 @@ func panicOf(said []byte) string {
 	return strings.TrimSpace(string(line))
 }
 
-// cause says why the machine ended. m.mu is held.
+// cause returns why the machine ended. m.mu is held.
 func (m *Machine) cause(said []byte, how string) bothy.Exit {
 	if m.ending {
 		return bothy.Exit{Reason: bothy.EndTerminated, Detail: "the sandbox was terminated"}

@@ -38,20 +38,20 @@ func Open(pid int) (Process, error) {
 	return Process{PID: pid, Started: started, fd: f}, nil
 }
 
-// Gone reports whether an error of Open says that there is no such process.
+// Gone reports whether an error of Open means that there is no such process.
 func Gone(err error) bool {
 	return errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist)
 }
 
-// Close gives the descriptor back; the process continues.
+// Close releases the descriptor; the process continues.
 func (p Process) Close() error { return p.fd.Close() }
 
-// Wait returns when the process has ended, and reaps it if it is a child. It waits in
-// Go's poller and holds no thread.
+// Wait returns when the process has ended, and reaps it if it is a child. It waits in Go's
+// poller and blocks no thread.
 func (p Process) Wait() { p.wait() }
 
-// WaitStatus is Wait, and returns the exit status if it is known: for a process that is
-// not a child only newer kernels report it.
+// WaitStatus is Wait, and also returns the exit status if it is known: for a process that is not
+// a child, only newer kernels report it.
 func (p Process) WaitStatus() (status unix.WaitStatus, known bool) {
 	if status, known = p.wait(); !known {
 		status, known = p.exitStatus()
@@ -59,7 +59,7 @@ func (p Process) WaitStatus() (status unix.WaitStatus, known bool) {
 	return status, known
 }
 
-// wait knows how children end.
+// wait also returns how a child ended.
 func (p Process) wait() (status unix.WaitStatus, known bool) {
 	rc, err := p.fd.SyscallConn()
 	if err == nil {
@@ -77,14 +77,14 @@ func (p Process) wait() (status unix.WaitStatus, known bool) {
 }
 
 const (
-	// reapAgain is how long to wait before checking again whether another process has
-	// reaped this one, and reapTries how often to check.
+	// reapAgain is how long to wait before checking again whether another process has reaped
+	// this one, and reapTries how often to check.
 	reapAgain = 5 * time.Millisecond
 	reapTries = 20
 )
 
-// exitStatus returns the exit status of a process that another process reaps: from /proc
-// until then, and afterwards from the descriptor, with newer kernels.
+// exitStatus returns the exit status of a process that another process reaps: from /proc before
+// that, and from the descriptor afterwards, with newer kernels.
 func (p Process) exitStatus() (unix.WaitStatus, bool) {
 	for range reapTries {
 		if status, known := p.zombieStatus(); known {
@@ -103,14 +103,14 @@ func (p Process) exitStatus() (unix.WaitStatus, bool) {
 			return unix.WaitStatus(info.Exit_code), true
 		}
 		if asked != nil && asked != unix.ESRCH {
-			return 0, false // the kernel does not know the question
+			return 0, false // the kernel does not support it
 		}
 		time.Sleep(reapAgain)
 	}
 	return 0, false
 }
 
-// zombieStatus reads how a process ended that was not reaped.
+// zombieStatus returns how a process ended that has not been reaped.
 func (p Process) zombieStatus() (unix.WaitStatus, bool) {
 	fields, err := stat(p.PID)
 	const state, started, exitCode = 0, 19, 49
@@ -121,7 +121,7 @@ func (p Process) zombieStatus() (unix.WaitStatus, bool) {
 	return unix.WaitStatus(code), err == nil
 }
 
-// Ended says how a process ended that was not meant to, as the end of a sentence.
+// Ended describes how a process ended unexpectedly, as the end of a sentence.
 func Ended(status unix.WaitStatus, known bool) string {
 	switch {
 	case !known:
@@ -145,7 +145,8 @@ func (p Process) Kill() error {
 	return sent
 }
 
-// End kills whatever has that number now, waits for its end, and says how a child ended.
+// End kills the process that has that number now, waits for its end, and describes how a child
+// ended.
 func End(pid int) (status unix.WaitStatus) {
 	p, err := Open(pid)
 	if err != nil {
@@ -163,8 +164,7 @@ func Alive(pid int) bool {
 	return err == nil && p.Is(p.Started)
 }
 
-// Is reports whether the process is running and is the one started at that
-// time. It closes p.
+// Is reports whether the process is running and was started at that time. It closes p.
 func (p Process) Is(started uint64) bool {
 	defer p.Close()
 	return p.Started == started && p.Runs()
@@ -177,7 +177,7 @@ func (p Process) Runs() bool {
 	return err == nil && n == 0
 }
 
-// startTime is when a process was started.
+// startTime returns when a process was started.
 func startTime(pid int) (uint64, error) {
 	fields, err := stat(pid)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package sysfile reads and writes the small files that the host's kernel provides, such as
-// those of cgroups and processes. Package os does so too, but first asks whether each file can
-// be polled, at the cost of five more system calls.
+// those of cgroups and processes. Package os does so too, but first checks whether each file can
+// be polled, which costs five more system calls.
 package sysfile
 
 import (
@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Write writes a text at once. Errors are *fs.PathError.
+// Write writes a text in one call. Errors are *fs.PathError.
 func Write(path, text string) error {
 	fd, err := open(path, unix.O_WRONLY|unix.O_TRUNC)
 	if err != nil {

@@ -10,19 +10,18 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Range is the ids from First to Last.
+// Range is the ids from First to Last, inclusive.
 type Range struct{ First, Last int }
 
-// mostID is the highest id that no program takes for a negative number.
+// mostID is the highest id that no program mistakes for a negative number.
 const mostID = 1<<31 - 1
 
-// Defaults are tried in turn. The first is of what systemd's list of ids leaves unused, far
-// above what adduser gives to people and containers; the second is for hosts that are
-// containers themselves, with 65,536 ids.
+// Defaults are tried in turn. The first is in a range that systemd's list of ids leaves unused,
+// far above what adduser gives to people and containers; the second is for hosts that are
+// themselves containers, with 65,536 ids.
 var defaults = []Range{{1_900_000_000, 1_900_999_999}, {40_000, 59_999}}
 
-// Parse reads a range such as 200000-265535. The empty string is the default
-// range.
+// Parse reads a range such as 200000-265535. The empty string means the default range.
 func Parse(text string) (Range, error) {
 	if text == "" {
 		return Range{}, nil
@@ -31,20 +30,20 @@ func Parse(text string) (Range, error) {
 	a, aerr := strconv.Atoi(strings.TrimSpace(first))
 	b, berr := strconv.Atoi(strings.TrimSpace(last))
 	if aerr != nil || berr != nil || a < 1 || b < a || b > mostID {
-		return Range{}, bothy.Errorf(bothy.CodeInvalid, "engine.uids is %q, which is no range of user ids", text).
+		return Range{}, bothy.Errorf(bothy.CodeInvalid, "engine.uids is %q, which is not a range of user ids", text).
 			WithHint("Give the first and the last, from 1 to %d, such as %s; leave it empty for the default.", mostID, defaults[0])
 	}
 	return Range{a, b}, nil
 }
 
-// String is what Parse reads.
+// String returns the form that Parse reads.
 func (r Range) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
 func (r Range) size() int { return r.Last - r.First + 1 }
 
 func (r Range) overlaps(o Range) bool { return r.First <= o.Last && o.First <= r.Last }
 
-// files say who else has which ids. Tests have others.
+// files are the host's lists of assigned ids. Tests replace them.
 type files struct{ uidMap, passwd, group, subuid, subgid string }
 
 var accounts = files{"/proc/self/uid_map", "/etc/passwd", "/etc/group", "/etc/subuid", "/etc/subgid"}
@@ -89,7 +88,7 @@ func (r Range) taken(whose string) error {
 		WithHint("Set engine.uids to a range that is not in use, such as %s.", defaults[0])
 }
 
-// within reports whether this process's user namespace has all ids.
+// within reports whether this process's user namespace maps all the ids.
 func (r Range) within(uidMap string) bool {
 	for fields := range lines(uidMap, " ") {
 		f := numbers(fields)
@@ -119,7 +118,7 @@ func (r Range) owner(path string, ranges bool) string {
 	return ""
 }
 
-// lines yields the fields of each line of a file. Not every host has each.
+// lines yields the fields of each line of a file, which may not exist.
 func lines(path, separator string) func(yield func([]string) bool) {
 	return func(yield func([]string) bool) {
 		f, err := os.Open(path)
@@ -139,7 +138,7 @@ func lines(path, separator string) func(yield func([]string) bool) {
 	}
 }
 
-// numbers are those of the fields, as far as all are.
+// numbers parses the fields. It returns nil if one is not a number.
 func numbers(fields []string) (found []int) {
 	for _, f := range fields {
 		n, err := strconv.Atoi(f)

@@ -22,10 +22,10 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Dir is where the allocated ids of this host are. It need not survive a reboot.
+// Dir is the folder of this host's allocated ids. It need not survive a reboot.
 const Dir = "/run/bothy/uids"
 
-// Pool gives ids out.
+// Pool allocates ids.
 type Pool struct {
 	dir string
 	ids Range
@@ -34,8 +34,8 @@ type Pool struct {
 	next int
 }
 
-// Open returns the pool of a range, or of the default one if it is nil. It frees the ids
-// of machines that are gone.
+// Open returns the pool of a range, or of the default one if it is nil. It frees the ids of
+// machines that are gone.
 func Open(r Range) (*Pool, error) {
 	if r == (Range{}) {
 		var err error
@@ -48,22 +48,22 @@ func Open(r Range) (*Pool, error) {
 	return open(Dir, r)
 }
 
-// Default is the pool of the default range.
+// Default returns the pool of the default range.
 var Default = sync.OnceValues(func() (*Pool, error) { return Open(Range{}) })
 
 func open(dir string, r Range) (*Pool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of user ids in use: %w", err)
 	}
-	// Where a server begins is left to chance, so that an id is not soon given again.
+	// Start at a random id, so that an id is not soon reused.
 	p := &Pool{dir: dir, ids: r, next: r.First + rand.IntN(r.size())}
 	return p, p.locked(p.forget)
 }
 
-// Range is the ids that the pool gives out.
+// Range returns the ids that the pool allocates.
 func (p *Pool) Range() Range { return p.ids }
 
-// Take gives an id to the machine of a folder, which exists. No other machine gets it as long as
+// Take allocates an id to the machine in a folder, which exists. No other machine gets it while
 // the folder exists, or until Release.
 func (p *Pool) Take(folder string) (id int, err error) {
 	folder, err = filepath.Abs(folder)
@@ -100,8 +100,8 @@ func (p *Pool) take(id int, folder string) (bool, error) {
 	return true, errors.Join(os.Remove(link), os.Symlink(folder, link))
 }
 
-// Release gives an id back when nothing runs under it any more. One that is another's by now
-// stays that one's.
+// Release frees an id when nothing runs under it any more. If the id has since been allocated to
+// another machine, it stays allocated.
 func (p *Pool) Release(id int, folder string) error {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
@@ -123,7 +123,7 @@ func gone(link string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// forget removes the links of machines that are gone, those of other servers as well.
+// forget removes the links of machines that are gone, including those of other servers.
 func (p *Pool) forget() error {
 	links, err := os.ReadDir(p.dir)
 	if err != nil {

@@ -57,9 +57,9 @@ type stamp struct {
 // New returns a database over two files in the form of passwd(5) and group(5).
 func New(passwd, group string) *DB { return &DB{passwd: passwd, groupFile: group} }
 
-// Lookup finds a user by name or number, optionally with a colon and the only group it
-// shall have. A number with a group need not be known, as in container images.
-// Otherwise an unknown user is CodeUserNotFound.
+// Lookup finds a user by name or number, optionally followed by a colon and the user's only
+// group. A number with a group need not be known, as in container images. Otherwise an unknown
+// user is CodeUserNotFound.
 func (d *DB) Lookup(spec string) (*User, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,8 +119,8 @@ func (d *DB) user(name string) (*User, error) {
 		WithHint("Name a user of /etc/passwd, such as %q or \"root\".", bothy.DefaultUser)
 }
 
-// Names are the names of users and groups at one moment. A caller that describes many
-// files takes them once: each look at a database asks for the state of two files.
+// Names are the names of users and groups at one moment. A caller that describes many files
+// takes them once: each use of a database checks two files for changes.
 type Names struct {
 	users  []*User
 	groups map[uint32]string
@@ -178,8 +178,8 @@ func stampOf(path string) stamp {
 	return s
 }
 
-// readBounded returns the start of a regular file, and nothing for anything
-// else: a pipe in its place must not make us wait.
+// readBounded returns the start of a regular file, and nothing for anything else: reading a pipe
+// in its place could block.
 func readBounded(path string) []byte {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -213,8 +213,7 @@ func parsePasswd(b []byte) []*User {
 	return users
 }
 
-// parseGroup returns the names of the groups, and adds the groups to the users
-// that are members.
+// parseGroup returns the names of the groups, and adds the groups to the users that are members.
 func parseGroup(b []byte, users []*User) map[uint32]string {
 	byName := make(map[string]*User, len(users))
 	for _, u := range users {

@@ -31,7 +31,7 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
 )
 
-// maxMessage bounds one message of a caller. Anything larger is streamed.
+// maxMessage bounds one message of a caller. Anything larger must be streamed.
 const maxMessage = 4 << 20
 
 // Options configure an agent. New fills in missing ones.
@@ -46,11 +46,11 @@ type Options struct {
 	SetHostname func(name string) error
 	// SetClock sets the machine's clock; nil leaves it alone.
 	SetClock func(t time.Time) error
-	// User runs commands and owns files unless another is asked for, and Cwd
-	// is where relative paths start. Adoption may change both.
+	// User runs commands and owns files unless the request names another user, and Cwd is where
+	// relative paths start. Adoption may change both.
 	User string
 	Cwd  string
-	// Commands bound what is kept of commands.
+	// Commands limits what is kept about commands.
 	Commands command.Config
 	Log      *log.Logger
 }
@@ -66,8 +66,8 @@ type Agent struct {
 	identity identity
 	watchers watchers
 	server   *http.Server
-	// sentry is whether the kernel is Bothy's gVisor. There a single write is atomic,
-	// and randomness comes from the host: what it is given is ignored.
+	// sentry is set if the kernel is Bothy's gVisor. There a single write is atomic, and
+	// randomness comes from the host, so randomness from inside is ignored.
 	sentry bool
 }
 
@@ -132,8 +132,8 @@ func (a *Agent) handler() http.Handler {
 	return a.authenticate(a.idle.watch(batched(mux)))
 }
 
-// later is a service that is made when it is first called, which takes a while for each:
-// not all of them are needed to begin with.
+// later is a service that is created when it is first called. Each takes a while to create, and
+// not all are needed at the start.
 func later(make func() (string, http.Handler)) http.Handler {
 	made := sync.OnceValue(func() http.Handler {
 		_, h := make()
@@ -182,15 +182,15 @@ func (l *peerListener) Accept() (net.Conn, error) {
 	}
 }
 
-// request is what every call says about itself.
+// request holds what every call says about itself.
 type request struct {
 	user *account.User
 	// base is where relative paths start.
 	base string
 }
 
-// headerWorkdir makes relative paths start at the work folder, and not at the
-// user's home as envd has it.
+// headerWorkdir makes relative paths start at the work folder instead of the user's home, envd's
+// default.
 const headerWorkdir = "Bothy-Workdir"
 
 // request reads the headers of a call: the user's name is that of HTTP basic

@@ -16,8 +16,7 @@ import (
 // headerKey carries the sandbox's key.
 const headerKey = "X-Access-Token"
 
-// authenticate lets through what holds the key, what needs none, and the
-// first adoption.
+// authenticate accepts requests with the key, requests that need none, and the first adoption.
 func (a *Agent) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.mayPass(r) {

@@ -9,12 +9,12 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
 )
 
-// batchDelay is how long a message waits for those that may follow at once.
-// Most commands are over in that time, and their whole story is one packet.
+// batchDelay is how long a message waits for others that may follow. Most commands end in that
+// time, so all their messages are one packet.
 const batchDelay = time.Millisecond
 
-// startDelay is the same for the message that a command was started, when nothing
-// else is known yet.
+// startDelay is the same for the message that a command was started, when nothing else is known
+// yet.
 const startDelay = 5 * time.Millisecond
 
 // batchSize is how much is held back at most.
@@ -26,9 +26,9 @@ var batchBuffers = sync.Pool{New: func() any { return new([batchSize]byte) }}
 // every message, which costs more than the message.
 type batch struct {
 	http.ResponseWriter
-	buf *[batchSize]byte // nil when nothing is held
+	buf *[batchSize]byte // nil while nothing is held
 	n   int
-	// waiting is set when something was sent and not flushed.
+	// waiting is set if something was sent and not flushed.
 	waiting bool
 }
 
@@ -65,7 +65,7 @@ func (b *batch) Flush() { b.waiting = true }
 // Unwrap lets http.ResponseController find the real one.
 func (b *batch) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
-// flush sends what waits. An error shows again at the next write.
+// flush sends what is held. An error shows again at the next write.
 func (b *batch) flush() {
 	if !b.waiting {
 		return
@@ -83,12 +83,12 @@ type batchKey struct{}
 func batchOf(ctx context.Context) *batch {
 	b, _ := ctx.Value(batchKey{}).(*batch)
 	if b == nil {
-		return &batch{} // never has anything waiting
+		return &batch{} // never holds anything
 	}
 	return b
 }
 
-// batched gives the calls that follow a command a batch.
+// batched gives a batch to the calls that follow a command.
 func batched(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == processpb.ProcessStartProcedure || r.URL.Path == processpb.ProcessConnectProcedure {

@@ -14,18 +14,18 @@ import (
 
 const (
 	bootIDPath = "/proc/sys/kernel/random/boot_id"
-	// ownBootID is the file that is mounted over it, if the kernel is Linux.
+	// ownBootID is the file that is mounted over the kernel's, if the kernel is Linux.
 	ownBootID = "/run/.bothy-boot-id"
 )
 
-// tellAdopted tells the kernel that the sandbox is who it is to be, and which machine.
+// tellAdopted tells the kernel that the sandbox has its identity, and the machine's id.
 func (a *Agent) tellAdopted() {
 	id := []byte(a.identity.machineID + "\x00")
 	_ = unix.Prctl(abi.PrctlAdopted, uintptr(unsafe.Pointer(&id[0])), uintptr(len(id)-1), 0, 0)
 }
 
-// adoptBoot makes the boot's id a copy's own: Linux draws it once, and copies of its memory
-// have the same. gVisor's kernel does so by itself; see tellAdopted.
+// adoptBoot gives a copy a boot id of its own: Linux draws it once, and copies of its memory
+// share it. gVisor's kernel does this itself; see tellAdopted.
 func (a *Agent) adoptBoot(machine string) error {
 	if a.sentry || os.Getpid() != 1 {
 		return nil
@@ -37,7 +37,7 @@ func (a *Agent) adoptBoot(machine string) error {
 	u := sha256.Sum256([]byte(strings.TrimSpace(string(kernels)) + machine))
 	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
 	id := fmt.Sprintf("%x-%x-%x-%x-%x\n", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
-	// What is mounted already, as in a copy of a copy, is this file.
+	// In a copy of a copy, this file is already mounted.
 	if err := os.WriteFile(ownBootID, []byte(id), 0o444); err != nil {
 		return fmt.Errorf("give this boot its own id: %w", err)
 	}

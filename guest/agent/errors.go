@@ -40,8 +40,7 @@ var codes = map[bothy.Code]struct {
 	bothy.CodeTimeout:         {connect.CodeDeadlineExceeded, http.StatusGatewayTimeout},
 }
 
-// connectError gives an error its Connect form. The kind and the hint go along
-// as a detail.
+// connectError gives an error its Connect form, with the kind and the hint as a detail.
 func connectError(err error) error {
 	var done *connect.Error
 	if err == nil || errors.As(err, &done) {

@@ -24,11 +24,11 @@ const (
 	headerInfo = "Bothy-File-Info"
 	// headerSHA256 is what a request's body must hash to, in hex.
 	headerSHA256 = "Bothy-Content-Sha256"
-	// trailerError says, as JSON, why a response that had begun failed.
+	// trailerError says, as JSON, why a response failed after it had begun.
 	trailerError = "Bothy-Error"
 )
 
-// target reads which file a plain HTTP call is for, and as whom.
+// target reads which file a plain HTTP call is for, and for which user.
 func (a *Agent) target(r *http.Request) (*account.User, string, error) {
 	req, err := a.request(r.Header)
 	if err != nil {
@@ -70,8 +70,8 @@ func (a *Agent) getFile(w http.ResponseWriter, r *http.Request) {
 	serveFile(w, r, file, info)
 }
 
-// serveFile sends a file, or the range of it that is asked for. The files of
-// the kernel say that they are empty and are sent as they come.
+// serveFile sends a file, or the requested range of it. Files provided by the kernel claim to be
+// empty, and are sent as they are read.
 func serveFile(w http.ResponseWriter, r *http.Request, file *os.File, info files.Info) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if spliceOut(w, r, file, info) {
@@ -135,7 +135,7 @@ func writeOptions(r *http.Request) (files.WriteOptions, error) {
 	return o, nil
 }
 
-// body tells a sender's failure from the disk's.
+// body distinguishes a sender's failure from the disk's.
 func body(r io.Reader) io.Reader { return senderReader{r} }
 
 type senderReader struct{ r io.Reader }
@@ -186,8 +186,7 @@ func (a *Agent) putArchive(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// envdTarget reads which file a call of an E2B client is for: the user is in
-// the query.
+// envdTarget reads which file a call of an E2B client is for; the user is in the query.
 func (a *Agent) envdTarget(r *http.Request, path string) (*account.User, string, error) {
 	req, err := a.requestAs(r.URL.Query().Get("username"), r.Header)
 	if err != nil {
@@ -213,7 +212,7 @@ func (a *Agent) getEnvdFile(w http.ResponseWriter, r *http.Request) {
 	serveFile(w, r, file, info)
 }
 
-// envdEntry is what an E2B client is told about a file that it wrote.
+// envdEntry is the response to an E2B client about a file that it wrote.
 type envdEntry struct {
 	Name string         `json:"name"`
 	Type bothy.FileType `json:"type"`
@@ -222,7 +221,7 @@ type envdEntry struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// metadataOf reads a client's metadata for the files that it writes.
+// metadataOf reads the metadata that a client sets on the files it writes.
 func metadataOf(h http.Header) map[string]string {
 	var m map[string]string
 	for name := range h {
@@ -256,7 +255,7 @@ func (a *Agent) postEnvdFiles(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, entries)
 }
 
-// decoded returns the body of a request as it was before it was compressed.
+// decoded returns the decompressed body of a request.
 func decoded(r *http.Request) (io.Reader, error) {
 	switch encoding := r.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":
@@ -264,7 +263,7 @@ func decoded(r *http.Request) (io.Reader, error) {
 	case "gzip":
 		z, err := gzip.NewReader(r.Body)
 		if err != nil {
-			return nil, bothy.Errorf(bothy.CodeInvalid, "the content is not compressed as it says").Because(err)
+			return nil, bothy.Errorf(bothy.CodeInvalid, "the content is not compressed as its Content-Encoding says").Because(err)
 		}
 		return z, nil
 	default:

@@ -22,7 +22,7 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/guestpb"
 )
 
-// identityState is who the sandbox is. It is never changed, only replaced.
+// identityState is the sandbox's identity. It is never changed, only replaced.
 type identityState struct {
 	adopted     bool
 	sandboxID   string
@@ -43,9 +43,9 @@ type identity struct {
 	// adopting is held while the sandbox gets a new identity, and guards the
 	// fields below.
 	adopting sync.Mutex
-	// certificates is the checksum of the certificates added last, and the
-	// others are what was written last. They are not rewritten, even in a copy:
-	// its files are from the same moment as this memory.
+	// certificates is the checksum of the certificates added last, and the others are the values
+	// written last. They are not rewritten, even in a copy: its files are from the same moment
+	// as this memory.
 	certificates                  [sha256.Size]byte
 	resolver, hostname, machineID string
 	mark                          *mark
@@ -107,15 +107,15 @@ func (a *Agent) adopt(req *guestpb.AdoptRequest) (*guestpb.AdoptResponse, error)
 	if req.UnixNano != 0 {
 		res.ClockSkewNs = a.adoptClock(time.Unix(0, req.UnixNano))
 	}
-	if !res.NeedCaBundle { // or the caller comes again
+	if !res.NeedCaBundle { // or the caller retries
 		a.tellAdopted()
 		a.code.Adopted()
 	}
 	return res, nil
 }
 
-// adoptEntropy makes this copy's randomness its own, as far as the kernel
-// hands it out, and leaves a mark that programs can watch.
+// adoptEntropy makes this copy's randomness its own, as far as the kernel hands it out, and
+// updates a mark that programs can watch.
 func (a *Agent) adoptEntropy(req *guestpb.AdoptRequest) error {
 	if len(req.Entropy) == 0 {
 		return nil
@@ -177,8 +177,8 @@ func (a *Agent) adoptResolver(req *guestpb.AdoptRequest) error {
 // certificates is where Debian and most others keep trusted certificates.
 const certificates = "/etc/ssl/certs/ca-certificates.crt"
 
-// needsCertificates reports whether the caller has certificates that are new
-// here and were not sent along.
+// needsCertificates reports whether the caller has certificates that are new here and were not
+// sent.
 func (a *Agent) needsCertificates(req *guestpb.AdoptRequest) bool {
 	return req.CaBundle == "" && len(req.CaBundleSha256) > 0 && !bytes.Equal(req.CaBundleSha256, a.identity.certificates[:])
 }
@@ -215,7 +215,7 @@ func (a *Agent) adoptCertificates(req *guestpb.AdoptRequest) error {
 	return nil
 }
 
-// eachCertificate takes PEM apart, without what stands between.
+// eachCertificate splits PEM into certificates, without the text between them.
 func eachCertificate(pem string) iter.Seq[string] {
 	const begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 	return func(yield func(string) bool) {
@@ -233,8 +233,8 @@ func eachCertificate(pem string) iter.Seq[string] {
 	}
 }
 
-// adoptClock returns how far the clock was behind, and sets it if that matters
-// and is possible.
+// adoptClock returns how far the clock was behind, and sets it if the difference matters and
+// setting it is possible.
 func (a *Agent) adoptClock(host time.Time) int64 {
 	skew := time.Until(host)
 	if a.opt.SetClock != nil && skew.Abs() > time.Second {
@@ -245,14 +245,14 @@ func (a *Agent) adoptClock(host time.Time) int64 {
 	return int64(skew)
 }
 
-// replaceFile replaces whatever is at a path with a new file. A user may have
-// put a pipe or a link there: nothing existing is opened. If a file is mounted
-// there and cannot be replaced, it is written to.
+// replaceFile replaces whatever is at a path with a new file. A user may have put a pipe or a
+// link there, so nothing existing is opened. If a file is mounted there and cannot be replaced,
+// it is written to.
 func (a *Agent) replaceFile(path, text string, mode os.FileMode) error {
 	path = filepath.Join(a.opt.Root, path)
 	temp := path + ".bothy"
 	err := writeNew(temp, text, mode)
-	if err != nil { // rarely: something is in the way, or the folder is missing
+	if err != nil { // rare: something is in the way, or the folder is missing
 		_ = os.Remove(temp)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
@@ -273,8 +273,8 @@ func writeNew(path, text string, mode os.FileMode) error {
 	return writeRaw(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, uint32(mode.Perm()), text)
 }
 
-// writeRaw writes to a file in the fewest system calls: package os would ask whether
-// it can be waited for, which takes half the time of an adoption.
+// writeRaw writes to a file in the fewest system calls: package os would check whether it can be
+// polled, which takes half the time of an adoption.
 func writeRaw(path string, flags int, mode uint32, text string) error {
 	fd, err := unix.Open(path, flags|unix.O_CLOEXEC, mode)
 	if err != nil {

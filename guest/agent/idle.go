@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// idleTime is how long no request comes before memory is given back.
+// idleTime is how long no request arrives before memory is given back.
 const idleTime = 5 * time.Second
 
-// idle gives memory back to the sandbox when there is nothing to do. The
-// collector alone would take minutes to notice.
+// idle gives memory back to the sandbox while there is nothing to do. The garbage collector
+// alone would take minutes to notice.
 type idle struct {
 	mu     sync.Mutex
 	active int
@@ -20,7 +20,7 @@ type idle struct {
 	release func()
 }
 
-// watch counts the calls that are under way.
+// watch counts the calls in progress.
 func (i *idle) watch(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i.enter()

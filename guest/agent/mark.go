@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// generation is the file by which programs can see that they are in a copy.
+// generation is the file that tells programs that they are in a copy.
 const generation = "/run/bothy/generation"
 
-// mark is the file as it was written last. It stays open if it can be rewritten
-// in place, since creating another takes a third of the time of an adoption: in
-// gVisor's kernel a single write is atomic.
+// mark is the file as it was last written. It stays open if it can be rewritten in place (in
+// gVisor's kernel a single write is atomic), since creating another takes a third of the time of
+// an adoption.
 type mark struct {
 	fd       int
 	dev, ino uint64
@@ -34,8 +34,7 @@ func (a *Agent) leaveMark(text string) error {
 	return nil
 }
 
-// openMark keeps a mark of n bytes open. It returns nil if something else is
-// there already.
+// openMark keeps a mark of n bytes open. It returns nil if something else is already there.
 func openMark(path string, size int) *mark {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -51,8 +50,7 @@ func openMark(path string, size int) *mark {
 	return m
 }
 
-// rewrite reports whether it succeeded: the mark must still be in place and have
-// its old length.
+// rewrite reports whether it succeeded: the mark must still be in place and have its old length.
 func (m *mark) rewrite(path, text string) bool {
 	if m == nil || len(text) != m.size {
 		return false

@@ -37,7 +37,7 @@ func (s *processService) List(ctx context.Context, req *processpb.ListRequest) (
 	return res, nil
 }
 
-// addTable adds what each process that runs uses, and those that are no commands.
+// addTable adds the usage of each running process, and the processes that are not commands.
 func (s *processService) addTable(res *processpb.ListResponse) error {
 	table, err := s.a.commands.Table()
 	if err != nil {
@@ -174,8 +174,7 @@ func (s *processService) spec(ctx context.Context, h http.Header, req *processpb
 	return spec, nil
 }
 
-// timeout returns what limits a command: its own time-out, or, as envd has it,
-// that of the call.
+// timeout returns the limit of a command: its own time-out, or, as in envd, that of the call.
 func timeout(ctx context.Context, req *processpb.StartRequest) time.Duration {
 	if req.TimeoutMs != nil {
 		return time.Duration(min(*req.TimeoutMs, 1<<40)) * time.Millisecond
@@ -272,8 +271,7 @@ func follow(ctx context.Context, p *command.Process, r *command.Reader, h http.H
 	}
 }
 
-// waiter waits for output, and flushes what was sent before if no more follows
-// soon.
+// waiter waits for output, and flushes what was sent before unless more follows soon.
 type waiter struct {
 	b      *batch
 	tick   <-chan time.Time
@@ -301,7 +299,7 @@ func (w *waiter) next(ctx context.Context, r *command.Reader) (command.Chunk, er
 	return r.Next(ctx, w.tick)
 }
 
-// keepAlive returns the ticks at which a quiet stream shows that it lives.
+// keepAlive returns the ticks at which a quiet stream shows that it is alive.
 func keepAlive(h http.Header) (tick <-chan time.Time, stop func()) {
 	interval := keepAliveInterval(h)
 	if interval == 0 {
@@ -396,7 +394,7 @@ func (s *processService) StreamInput(ctx context.Context, stream *connect.Client
 			p, err = s.find(x.Start.GetProcess())
 		case *processpb.StreamInputRequest_Data:
 			if p == nil {
-				return nil, bothy.Errorf(bothy.CodeInvalid, "the input does not say first which process it is for")
+				return nil, bothy.Errorf(bothy.CodeInvalid, "the input does not begin by naming its process")
 			}
 			err = p.Write(ctx, inputBytes(x.Data.GetInput()))
 		}

@@ -96,7 +96,7 @@ func spliceOut(w http.ResponseWriter, r *http.Request, file *os.File, info files
 	_ = h.Write(&head)
 	head.WriteString("\r\n")
 	if _, err := head.WriteTo(c); err == nil {
-		// Where the file turns out to be shorter, the end of the connection says so.
+		// If the file turns out to be shorter, the early end of the connection shows it.
 		_ = spliceFile(c, file, info.Size)
 	}
 	return true

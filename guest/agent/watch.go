@@ -85,7 +85,7 @@ type watchers struct {
 	byID map[string]*polled
 }
 
-// polled is a watch whose events wait to be fetched.
+// polled is a watch whose events are fetched by polling.
 type polled struct {
 	stop context.CancelFunc
 	done chan struct{}

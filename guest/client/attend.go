@@ -10,12 +10,12 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// attended follows a command for a caller who may leave. Then the command and
-// everything it started are killed, also when its start has not been confirmed
-// yet: the call to the guest outlives the caller until the process id is known.
+// attended follows a command for a caller who may leave. In that case the command and everything
+// it started are killed, even if its start has not been confirmed yet: the call to the guest
+// outlives the caller until the process id is known.
 //
-// The kill is a call of its own. Tying it to the connection would kill commands
-// whose sandbox is paused, or whose server is restarted, under them.
+// The kill is a separate call. Tying it to the connection would kill commands when their sandbox
+// is paused, or their server restarted.
 type attended struct {
 	c      *Client
 	cancel context.CancelFunc // ends the call to the guest
@@ -50,12 +50,12 @@ func (c *Client) attend(ctx context.Context, follow func(ctx context.Context, st
 	return err // it had ended, or could not be started
 }
 
-// cancelled is what remains to be said of a command whose caller left.
+// cancelled adds what is known about a command whose caller left.
 func cancelled(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return callError(ctx, ctx.Err())
 	}
-	return bothy.Errorf(bothy.CodeCommandCancelled, "the command was killed because the request for it was given up").
+	return bothy.Errorf(bothy.CodeCommandCancelled, "the command was killed because its request was cancelled").
 		WithHint("To keep a command running when its caller leaves, start it with keep_running, or in the background.").
 		Because(ctx.Err())
 }
@@ -83,8 +83,8 @@ func (a *attended) leave() {
 	time.AfterFunc(cleanUp, a.end)
 }
 
-// end kills the command and then ends the call to the guest. It returns when
-// both are done, also when another call does it.
+// end kills the command and then ends the call to the guest. It returns when both are done, even
+// if another call does it.
 func (a *attended) end() {
 	a.once.Do(func() {
 		a.mu.Lock()
@@ -108,5 +108,5 @@ func (a *attended) hasKilled() bool {
 func (c *Client) kill(pid int) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanUp)
 	defer cancel()
-	_ = c.Signal(ctx, pid, int(syscall.SIGKILL)) // it may have ended by itself
+	_ = c.Signal(ctx, pid, int(syscall.SIGKILL)) // it may have ended on its own
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// bulkSize is the length of the pieces in which much data goes to a guest. Each
-// piece costs a change of process on either side, and fills whole packets.
+// bulkSize is the size of the pieces in which large data is sent to a guest. Each piece costs a
+// context switch on either side, and fills whole packets.
 const bulkSize = 256 << 10
 
 var bulkBuffers = sync.Pool{New: func() any { return new([bulkSize]byte) }}

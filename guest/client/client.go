@@ -1,9 +1,9 @@
 // Package client is how the host talks to the guest agent of one sandbox. The
 // services use it, one Client for each running sandbox.
 //
-// A guest runs next to untrusted code and may have been taken over by
-// it. So nothing that it says is believed to be small, complete or in time:
-// reads are bounded, and calls that should be short have a time-out.
+// A guest runs next to untrusted code and may have been taken over by it. So nothing that it
+// says is assumed to be small, complete or in time: reads are bounded, and calls that should be
+// short have a time-out.
 //
 // All errors are *bothy.Error: those that the guest reports keep their code,
 // and a guest that cannot be reached is CodeGuest.
@@ -23,9 +23,8 @@ import (
 	"github.com/bothy-dev/bothy/internal/random"
 )
 
-// shortCall bounds calls that only take the time of the way there and back, and
-// longCall those whose work grows with a folder: a hundred thousand files are
-// removed in a minute when the host is busy.
+// shortCall bounds calls that take little more than a round trip, and longCall those whose work
+// grows with a folder: on a busy host, removing a hundred thousand files takes a minute.
 const (
 	shortCall = 30 * time.Second
 	longCall  = 10 * time.Minute
@@ -54,9 +53,9 @@ func New(dial func(ctx context.Context) (net.Conn, error), key string) *Client {
 		IdleConnTimeout:        5 * time.Minute,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHeader,
-		// The stream of a quiet command opens at once, too, but a folder is
-		// listed or removed before the answer begins.
-		// Later than the end of each call's own time, which says so in better words.
+		// The stream of a quiet command opens immediately, too, but a folder is listed or
+		// removed before the answer begins.
+		// This is later than each call's own time limit, whose error is clearer.
 		ResponseHeaderTimeout: longCall + shortCall,
 		WriteBufferSize:       32 << 10,
 		ReadBufferSize:        32 << 10,
@@ -68,12 +67,12 @@ func New(dial func(ctx context.Context) (net.Conn, error), key string) *Client {
 // SetKey changes the key that later calls show.
 func (c *Client) SetKey(key string) { c.key.Store(&key) }
 
-// CloseIdle closes the connections that no call uses. Call it before a
-// machine is restored in the place of another: old connections are dead then.
+// CloseIdle closes unused connections. Call it before a machine is restored in place of another:
+// old connections are dead then.
 func (c *Client) CloseIdle() { c.transport.CloseIdleConnections() }
 
-// WaitReady returns when the guest answers. It tries at once, and then after
-// pauses that grow from a millisecond.
+// WaitReady returns when the guest answers. It tries immediately, and then after pauses that
+// grow from a millisecond.
 func (c *Client) WaitReady(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause = min(pause*3/2, 50*time.Millisecond) {
 		err := c.health(ctx)
@@ -114,12 +113,12 @@ type Identity struct {
 	CABundle string
 	// ResolvConf is the content of /etc/resolv.conf; empty leaves it alone.
 	ResolvConf string
-	// MachineID and Entropy are made afresh when empty.
+	// MachineID and Entropy are generated if empty.
 	MachineID string
 	Entropy   []byte
 }
 
-// Adopted is what the guest says of itself.
+// Adopted is what the guest reports about its adoption.
 type Adopted struct {
 	Version, Kernel string
 	// ClockSkew is how far the guest's clock was behind.
@@ -128,8 +127,8 @@ type Adopted struct {
 	Warnings []string
 }
 
-// Adopt gives the sandbox its identity, and the client its key. It may be
-// repeated when it is not known whether it worked.
+// Adopt gives the sandbox its identity, and the client its key. It may be repeated if it is not
+// known whether it worked.
 func (c *Client) Adopt(ctx context.Context, id Identity) (*Adopted, error) {
 	req := &guestpb.AdoptRequest{
 		Key: id.Key, SandboxId: id.SandboxID, Hostname: id.Hostname, MachineId: id.MachineID, Env: id.Env,
@@ -150,7 +149,7 @@ func (c *Client) Adopt(ctx context.Context, id Identity) (*Adopted, error) {
 	var res guestpb.AdoptResponse
 	err := c.unary(ctx, rpc{procedure: guestpb.GuestAdoptProcedure}, req, &res)
 	if errors.Is(err, errKeyRefused) && id.Key != *c.key.Load() {
-		// An adoption before this one may have worked without our knowing.
+		// An earlier adoption may have succeeded without our knowing.
 		c.SetKey(id.Key)
 		err = c.unary(ctx, rpc{procedure: guestpb.GuestAdoptProcedure}, req, &res)
 	}
@@ -178,9 +177,8 @@ type Victim struct {
 	CommandPID int
 }
 
-// KillLargest kills the user process that holds the most memory. Its command
-// will say that the limit, in bytes, was the reason. It returns nil when there
-// was nothing to kill.
+// KillLargest kills the user process that holds the most memory. Its command will report the
+// limit, in bytes, as the reason. It returns nil if there was nothing to kill.
 func (c *Client) KillLargest(ctx context.Context, limit int64) (*Victim, error) {
 	var res guestpb.KillLargestResponse
 	err := c.unary(ctx, rpc{procedure: guestpb.GuestKillLargestProcedure}, &guestpb.KillLargestRequest{LimitBytes: limit}, &res)

@@ -11,13 +11,13 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/guestpb"
 )
 
-// maxResults bounds what a blocking RunCode keeps of what code displays.
+// maxResults bounds how much of the displayed results a blocking RunCode keeps.
 const maxResults = 64 << 20
 
 var _ bothy.CodeRunner = (*Client)(nil)
 
-// RunCode runs a piece of code to its end. When ctx ends, the code is
-// interrupted. Without code the context is only made ready.
+// RunCode runs a piece of code to its end. When ctx ends, the code is interrupted. Without code
+// it only warms the context.
 func (c *Client) RunCode(ctx context.Context, req bothy.CodeRequest) (*bothy.CodeResult, error) {
 	res := &bothy.CodeResult{Results: []bothy.CodeOutput{}}
 	outs := map[string]*headTail{streamStdout: newHeadTail(ctx), streamStderr: newHeadTail(ctx)}
@@ -57,8 +57,8 @@ func bundleSize(o bothy.CodeOutput) int {
 	return n
 }
 
-// RunCodeStream calls fn for everything that the code gives as it comes, and
-// for the end. When ctx ends or fn fails, the code is interrupted.
+// RunCodeStream calls fn for all output of the code as it comes, and for its end. When ctx ends
+// or fn fails, the code is interrupted.
 func (c *Client) RunCodeStream(ctx context.Context, req bothy.CodeRequest, fn func(bothy.CodeEvent) error) error {
 	s, err := c.open(ctx, rpc{procedure: guestpb.CodeRunProcedure, max: maxDisplay}, &guestpb.RunRequest{
 		Code: req.Code, Quiet: req.Quiet, Language: req.Language, ContextId: req.ContextID, Env: req.Env,
@@ -70,7 +70,7 @@ func (c *Client) RunCodeStream(ctx context.Context, req bothy.CodeRequest, fn fu
 	defer s.close() // tells the guest, which then interrupts the code
 	context, ended, skipped := "", false, false
 	for {
-		var res guestpb.RunResponse // maps would be merged into an old one
+		var res guestpb.RunResponse // maps would otherwise be merged into an old one
 		err := s.next(&res)
 		if errors.Is(err, errNoRoom) { // a display, say: the code continues
 			skipped = true
@@ -159,14 +159,13 @@ func (c *Client) DeleteContext(ctx context.Context, id string) error {
 		&guestpb.DeleteContextRequest{ContextId: id}, &guestpb.DeleteContextResponse{})
 }
 
-// InterruptContext stops the code that runs in a context, or is about to, as
-// Ctrl-C does.
+// InterruptContext stops the code that runs in a context, or is about to, like Ctrl-C.
 func (c *Client) InterruptContext(ctx context.Context, id string) error {
 	return c.unary(ctx, rpc{procedure: guestpb.CodeInterruptContextProcedure},
 		&guestpb.InterruptContextRequest{ContextId: id}, &guestpb.InterruptContextResponse{})
 }
 
-// RestartContext makes a context as new.
+// RestartContext resets a context.
 func (c *Client) RestartContext(ctx context.Context, id string) error {
 	return c.unary(ctx, rpc{procedure: guestpb.CodeRestartContextProcedure},
 		&guestpb.RestartContextRequest{ContextId: id}, &guestpb.RestartContextResponse{})

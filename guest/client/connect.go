@@ -20,15 +20,15 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/guestpb"
 )
 
-// The bounds on what a guest may make us hold.
+// The bounds on how much memory a guest may make us hold.
 const (
 	maxMessage = 4 << 20  // one message of a stream
-	maxDisplay = 32 << 20 // one that holds what code displayed
+	maxDisplay = 32 << 20 // one with displayed results
 	maxError   = 64 << 10
 	maxHeader  = 64 << 10 // of an HTTP answer
 )
 
-// maxUnary is such a bound, too: for a listing of as many entries as there may be.
+// maxUnary is such a bound, too: for a listing with the most entries possible.
 var maxUnary int64 = 64 << 20
 
 // call is one HTTP exchange.
@@ -41,8 +41,8 @@ type call struct {
 	body         io.Reader
 	// size is the body's length, or 0 when it is not known.
 	size int64
-	// retry allows a second try on a new connection when an old one turns out
-	// to be dead. Only for calls that change nothing.
+	// retry allows a second try on a new connection if an old one turns out to be dead. Only for
+	// calls that change nothing.
 	retry bool
 }
 
@@ -70,7 +70,7 @@ func (c *Client) send(ctx context.Context, call call) (*http.Response, error) {
 		req.SetBasicAuth(call.user, "")
 	}
 	if call.retry {
-		h["X-Idempotency-Key"] = nil // tells the transport, and is not sent
+		h["X-Idempotency-Key"] = nil // for the transport; it is not sent
 	}
 	res, err := c.transport.RoundTrip(req)
 	if err != nil {
@@ -94,7 +94,7 @@ func callError(ctx context.Context, err error) error {
 		return bothy.Errorf(bothy.CodeTimeout, "the sandbox did not answer in time").
 			WithHint("It may be busy or out of memory; try again, or look at its metrics.").Because(context.DeadlineExceeded)
 	case ctx.Err() != nil:
-		return bothy.Errorf(bothy.CodeTimeout, "the call was given up: its caller left, or the server stops").
+		return bothy.Errorf(bothy.CodeTimeout, "the call was cancelled: its caller left, or the server is stopping").
 			WithHint("Look what came of it before you try again; a command that was started with keep_running continues.").Because(ctx.Err())
 	}
 	return unreachable(err)
@@ -105,8 +105,8 @@ func unreachable(err error) error {
 		WithHint("The sandbox may have ended or be starting; get it to see its state, and try again.").Because(err)
 }
 
-// responseError reads an HTTP error in either form: Connect's, where the code
-// is a word, or that of the plain calls, where it is a number.
+// responseError reads an HTTP error in either form: Connect's, with the code as a word, or that
+// of the plain calls, with the code as a number.
 func responseError(res *http.Response, body []byte) error {
 	var e struct {
 		connectError
@@ -124,8 +124,8 @@ func responseError(res *http.Response, body []byte) error {
 	return e.connectError.err()
 }
 
-// reported are the codes that a guest may answer with. Any other would make a
-// sandbox speak for the server, such as of keys, quotas or failures of its own.
+// reported are the codes that a guest may answer with. With any other, a sandbox could speak for
+// the server, for example about keys, quotas or failures of its own.
 var reported = map[bothy.Code]bool{
 	bothy.CodeInvalid: true, bothy.CodePathInvalid: true, bothy.CodeCommandInvalid: true, bothy.CodeUserNotFound: true,
 	bothy.CodeIsADirectory: true, bothy.CodeNotADirectory: true, bothy.CodePermission: true, bothy.CodeFileNotFound: true,
@@ -134,11 +134,10 @@ var reported = map[bothy.Code]bool{
 	bothy.CodeDiskFull: true, bothy.CodeUnsupported: true, bothy.CodeTimeout: true,
 }
 
-// errKeyRefused is the cause where a guest does not accept the client's key.
+// errKeyRefused is the cause if a guest does not accept the client's key.
 var errKeyRefused = errors.New("the guest does not accept the key")
 
-// guestError is an error that the guest reports. Its texts are cut: they are
-// for people.
+// guestError is an error that the guest reports. Its texts are truncated: they are for people.
 func guestError(code bothy.Code, detail, hint string) error {
 	switch {
 	case code == bothy.CodeUnauthenticated:
@@ -171,7 +170,7 @@ type connectError struct {
 	} `json:"details"`
 }
 
-// fallback says what an error is that comes without our detail.
+// fallback classifies an error that comes without our detail.
 var fallback = map[string]bothy.Code{
 	"unauthenticated": bothy.CodeUnauthenticated, "invalid_argument": bothy.CodeInvalid,
 	"not_found": bothy.CodeNotFound, "resource_exhausted": bothy.CodeTooLarge,
@@ -201,7 +200,7 @@ type rpc struct {
 	procedure string
 	user      string
 	retry     bool
-	// long marks work that grows with a folder.
+	// long marks calls whose work grows with a folder.
 	long bool
 	// max bounds one message of a stream; maxMessage when 0.
 	max int
@@ -229,7 +228,7 @@ func (c *Client) unary(ctx context.Context, r rpc, req, res proto.Message) error
 	defer http.Body.Close()
 	b, err = readAll(ctx, http.Body, http.ContentLength, maxUnary)
 	if bothy.ErrorCode(err) == bothy.CodeRateLimited && !r.retry {
-		// It was done: to try again would do it twice.
+		// The call was executed: retrying would execute it twice.
 		err = errNoRoom
 	}
 	if err == nil {
@@ -243,24 +242,23 @@ func (c *Client) unary(ctx context.Context, r rpc, req, res proto.Message) error
 
 var errTooLong = errors.New("the guest's answer is too long")
 
-// trusted is how much memory is taken on a guest's word. More is taken as its
-// bytes come.
+// trusted is how much memory is allocated on a guest's word. More is allocated as bytes arrive.
 const trusted = 1 << 20
 
-// What a guest sends is in memory several times until it has been passed on.
-// smallAnswer is what every call may take without being counted.
+// What a guest sends is in memory several times until it has been passed on. Every call may
+// receive smallAnswer without its being counted.
 const (
 	answerFactor = 8
 	outputFactor = 4
 	smallAnswer  = 256 << 10
 )
 
-// errNoRoom refuses an answer for which the server has no memory. It must not look
-// like a call that was not begun.
+// errNoRoom refuses an answer for which the server has no memory. It must not look like an error
+// of a call that was never started.
 var errNoRoom = bothy.Errorf(bothy.CodeTooLarge, "the answer is larger than the memory that is left for this project's requests").
 	WithHint("What was asked for has been done. Do less at once, or have less shown.")
 
-// readAll reads a body of at most limit bytes, as memory can be had for it.
+// readAll reads a body of at most limit bytes, as far as memory is available for it.
 func readAll(ctx context.Context, r io.Reader, size, limit int64) ([]byte, error) {
 	if size > limit {
 		return nil, errTooLong
@@ -280,7 +278,7 @@ func readAll(ctx context.Context, r io.Reader, size, limit int64) ([]byte, error
 	return b, err
 }
 
-// counted takes memory as an answer of unknown length comes.
+// counted reserves memory as an answer of unknown length arrives.
 type counted struct {
 	ctx         context.Context
 	r           io.Reader
@@ -332,8 +330,8 @@ type stream struct {
 	ctx  context.Context
 	body io.ReadCloser
 	max  int
-	// room is the longest message for which there is memory, and full says that
-	// there was none for a longer one.
+	// room is the longest message for which there is memory, and full is set if there was none
+	// for a longer one.
 	room int
 	full bool
 	head [5]byte
@@ -388,7 +386,7 @@ func (s *stream) next(m proto.Message) error {
 	return nil
 }
 
-// skip passes over a message for which there is no memory.
+// skip discards a message for which there is no memory.
 func (s *stream) skip(size int64) error {
 	if s.head[0]&flagEnd != 0 {
 		return callError(s.ctx, errTooLong)
@@ -399,7 +397,7 @@ func (s *stream) skip(size int64) error {
 	return errNoRoom
 }
 
-// noEOF keeps an end that came too early from being taken for the right one.
+// noEOF keeps an unexpected end from being taken for the regular one.
 func noEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -424,5 +422,5 @@ func (s *stream) end() error {
 	return io.EOF
 }
 
-// close ends the stream. Unless it was read to its end, its connection is lost.
+// close ends the stream. Unless it was read to its end, its connection is closed.
 func (s *stream) close() { s.body.Close() }

@@ -19,7 +19,7 @@ const (
 	maxInlineInput = 256 << 10
 	// inputPiece is the length of the pieces in which longer input is sent.
 	inputPiece = 64 << 10
-	// cleanUp bounds the calls that are made after a caller has gone.
+	// cleanUp bounds the calls that are made after a caller has left.
 	cleanUp = 5 * time.Second
 )
 
@@ -63,7 +63,7 @@ func (c *Client) Exec(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecRe
 	return res, nil
 }
 
-// spawn starts a command and leaves it to itself.
+// spawn starts a command and does not follow it.
 func (c *Client) spawn(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecResult, error) {
 	start := startRequest(req)
 	start.Detach = true
@@ -118,7 +118,7 @@ func (c *Client) Processes(ctx context.Context) ([]bothy.ProcessInfo, error) {
 	return c.processes(ctx, &processpb.ListRequest{All: true})
 }
 
-// AllProcesses lists these and all others that run.
+// AllProcesses lists these and all other running processes.
 func (c *Client) AllProcesses(ctx context.Context) ([]bothy.ProcessInfo, error) {
 	return c.processes(ctx, &processpb.ListRequest{All: true, Table: true})
 }
@@ -187,7 +187,7 @@ func byPID(pid int) *processpb.ProcessSelector {
 	return &processpb.ProcessSelector{Selector: &processpb.ProcessSelector_Pid{Pid: uint32(pid)}}
 }
 
-// handlers take what happens to a command.
+// handlers receive the events of a command.
 type handlers struct {
 	start func(pid int)
 	data  func(piece) error
@@ -245,7 +245,7 @@ func (c *Client) run(ctx context.Context, req bothy.ExecRequest, h handlers) err
 	})
 }
 
-// begin starts a command and follows the stream that tells about it.
+// begin starts a command and follows its stream of events.
 func (c *Client) begin(ctx context.Context, req bothy.ExecRequest, start *processpb.StartRequest, h handlers) error {
 	s, err := c.open(ctx, rpc{procedure: processpb.ProcessStartProcedure, user: req.User}, start)
 	if err != nil {
@@ -266,14 +266,13 @@ func (c *Client) begin(ctx context.Context, req bothy.ExecRequest, start *proces
 	})
 }
 
-// feed sends long input. That the process does not take it all is its own
-// affair.
+// feed sends long input. The process need not read all of it.
 func (c *Client) feed(ctx context.Context, pid int, data []byte) {
 	_ = c.Stdin(ctx, pid, data, true)
 }
 
-// follow hands out events until the stream ends, which it may do before the
-// command only when that was detached.
+// follow passes events on until the stream ends, which it may do before the command only if that
+// was detached.
 func follow(h handlers, detached bool, next func() (*processpb.ProcessEvent, error)) error {
 	ended := false
 	for {
@@ -325,8 +324,7 @@ type headTail struct {
 	tail    []byte // a ring once it is full
 	at      int    // where the ring's oldest byte is
 	dropped int64
-	// maxHead and maxTail are how much is kept, for as much of which as was taken
-	// there is memory.
+	// maxHead and maxTail are how much is kept, as far as memory was available for it.
 	maxHead, maxTail, taken int
 	ctx                     context.Context
 }
@@ -337,8 +335,7 @@ func newHeadTail(ctx context.Context) *headTail {
 	return &headTail{maxHead: half, maxTail: half, taken: smallAnswer, ctx: ctx}
 }
 
-// takeMemory has there be memory for more bytes, or keeps no more than there is
-// memory for.
+// takeMemory reserves memory for more bytes, or limits what is kept to the memory there is.
 func (h *headTail) takeMemory(more int) {
 	most := h.maxHead + h.maxTail
 	need := min(len(h.head)+len(h.tail)+more, most)
@@ -387,7 +384,7 @@ func (h *headTail) write(b []byte) {
 
 func (h *headTail) text() string { return strings.ToValidUTF8(h.raw(), "\uFFFD") }
 
-// both returns what was kept as text, and in base64 if it is none.
+// both returns what was kept as text, and in base64 if it is not valid text.
 func (h *headTail) both() (text, encoded string) {
 	raw := h.raw()
 	if utf8.ValidString(raw) {
@@ -405,8 +402,8 @@ func (h *headTail) raw() string {
 	return b.String()
 }
 
-// events turns pieces of output into events. A character that is cut between
-// two pieces is put together again where they follow each other.
+// events turns pieces of output into events. It joins a character that is split between two
+// consecutive pieces.
 type events struct {
 	fn   func(bothy.ExecEvent) error
 	held piece // the beginning of a character
@@ -451,8 +448,8 @@ func (e *events) emit(p piece) error {
 	return e.fn(event)
 }
 
-// swells reports whether so many of the characters are control characters, six
-// bytes each in JSON, that base64 is far shorter.
+// swells reports whether so many characters are control characters, six bytes each in JSON, that
+// base64 is far shorter.
 func swells(b []byte) bool {
 	controls := 0
 	for _, c := range b {
@@ -463,7 +460,7 @@ func swells(b []byte) bool {
 	return controls > 64+len(b)/8
 }
 
-// cut returns the length of a character that b ends in the middle of, or 0.
+// cut returns the length of an incomplete character at the end of b, or 0.
 func cut(b []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
 		if c := b[len(b)-n]; utf8.RuneStart(c) {

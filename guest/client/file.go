@@ -36,7 +36,7 @@ func (c *Client) Read(ctx context.Context, path, user string) (io.ReadCloser, *b
 	return &content{ctx: ctx, res: res}, info, nil
 }
 
-// content is the body of a response. It turns errors into ours.
+// content is the body of a response. It converts errors into ours.
 type content struct {
 	ctx context.Context
 	res *http.Response
@@ -56,9 +56,8 @@ func (b *content) Read(p []byte) (int, error) {
 
 func (b *content) Close() error { return b.res.Body.Close() }
 
-// Write stores r's bytes in a temporary file and renames it to path, making the folders
-// above. A file that is there keeps its owner, mode and links, unless the options
-// say otherwise.
+// Write stores r's bytes in a temporary file and renames it to path, making parent folders. An
+// existing file keeps its owner, mode and links, unless the options say otherwise.
 func (c *Client) Write(ctx context.Context, path string, r io.Reader, o bothy.WriteOptions) (*bothy.FileInfo, error) {
 	q := pathQuery(path)
 	if o.Mode != 0 {
@@ -101,7 +100,7 @@ func (c *Client) List(ctx context.Context, path, user string, depth int) ([]both
 	return list, nil
 }
 
-// Stat describes an entry, and not what a symbolic link leads to.
+// Stat describes an entry itself, not the target of a symbolic link.
 func (c *Client) Stat(ctx context.Context, path, user string) (*bothy.FileInfo, error) {
 	var res filesystempb.StatResponse
 	err := c.unary(ctx, rpc{procedure: filesystempb.FilesystemStatProcedure, user: user, retry: true},
@@ -112,7 +111,7 @@ func (c *Client) Stat(ctx context.Context, path, user string) (*bothy.FileInfo, 
 	return fileInfo(res.Entry), nil
 }
 
-// Mkdir makes a folder and those above it. One that is there is fine.
+// Mkdir makes a folder and those above it. An existing one is no error.
 func (c *Client) Mkdir(ctx context.Context, path, user string) (*bothy.FileInfo, error) {
 	var res filesystempb.MakeDirResponse
 	err := c.unary(ctx, rpc{procedure: filesystempb.FilesystemMakeDirProcedure, user: user},
@@ -123,7 +122,7 @@ func (c *Client) Mkdir(ctx context.Context, path, user string) (*bothy.FileInfo,
 	return fileInfo(res.Entry), nil
 }
 
-// Move renames an entry, making the folders above its new place.
+// Move renames an entry, making the parent folders of its new place.
 func (c *Client) Move(ctx context.Context, from, to, user string) (*bothy.FileInfo, error) {
 	var res filesystempb.MoveResponse
 	err := c.unary(ctx, rpc{procedure: filesystempb.FilesystemMoveProcedure, user: user, long: true},
@@ -156,8 +155,8 @@ var eventTypes = map[filesystempb.EventType]string{
 	filesystempb.EventType_EVENT_TYPE_CHMOD:  "chmod",
 }
 
-// Watch calls fn for every change under a folder until ctx ends; that is not
-// an error. An event of the type overflow says that some were missed.
+// Watch calls fn for every change under a folder until ctx ends; that is not an error. An event
+// of the type overflow means that some were missed.
 func (c *Client) Watch(ctx context.Context, path, user string, recursive bool, fn func(bothy.FileEvent) error) error {
 	s, err := c.open(ctx, rpc{procedure: filesystempb.FilesystemWatchDirProcedure, user: user},
 		&filesystempb.WatchDirRequest{Path: path, Recursive: recursive})

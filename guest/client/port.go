@@ -15,7 +15,7 @@ import (
 
 const (
 	tunnelProtocol = "bothy-tunnel"
-	// maxRefusal bounds what a guest may say when it refuses a tunnel.
+	// maxRefusal bounds the error that a guest may send when it refuses a tunnel.
 	maxRefusal = 64 << 10
 )
 
@@ -49,8 +49,8 @@ func (c *Client) upgrade(conn net.Conn, port uint16) (net.Conn, error) {
 	if err := req.Write(conn); err != nil {
 		return nil, unreachable(err)
 	}
-	// What comes with the answer may be the server's first bytes, which are
-	// beyond the bound: it is lifted when the header has been read.
+	// The server's first bytes may arrive with the answer, and are beyond the bound: it is
+	// lifted when the header has been read.
 	limited := &io.LimitedReader{R: conn, N: maxHeader}
 	r := bufio.NewReader(limited)
 	res, err := http.ReadResponse(r, req)
@@ -69,7 +69,7 @@ func (c *Client) upgrade(conn net.Conn, port uint16) (net.Conn, error) {
 	return &tunnel{Conn: conn, r: r}, nil
 }
 
-// tunnel reads first what arrived with the answer.
+// tunnel first reads what arrived with the answer.
 type tunnel struct {
 	net.Conn
 	r *bufio.Reader
@@ -77,14 +77,14 @@ type tunnel struct {
 
 func (t *tunnel) Read(p []byte) (int, error) { return t.r.Read(p) }
 
-// Quiet reports whether neither bytes nor an end wait to be read, where the
-// connection can tell.
+// Quiet reports that neither bytes nor an end of stream are pending, as far as the connection
+// can tell.
 func (t *tunnel) Quiet() bool {
 	q, ok := t.Conn.(interface{ Quiet() bool })
 	return ok && t.r.Buffered() == 0 && q.Quiet()
 }
 
-// CloseWrite tells the server inside that nothing more comes.
+// CloseWrite tells the server inside that no more data follows.
 func (t *tunnel) CloseWrite() error {
 	if half, ok := t.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -14,8 +14,7 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
 )
 
-// Terminal opens a PTY. Without a command it runs the shell. ctx bounds the
-// opening alone.
+// Terminal opens a PTY. Without a command it runs the shell. ctx bounds only the opening.
 func (c *Client) Terminal(ctx context.Context, req bothy.TerminalRequest) (bothy.Terminal, error) {
 	if req.Process != 0 {
 		return c.joinTerminal(ctx, req)
@@ -29,7 +28,7 @@ func (c *Client) Terminal(ctx context.Context, req bothy.TerminalRequest) (bothy
 	return c.attachTerminal(ctx, rpc{procedure: processpb.ProcessStartProcedure, user: req.User}, start)
 }
 
-// joinTerminal attaches to a terminal that is there.
+// joinTerminal attaches to an existing terminal.
 func (c *Client) joinTerminal(ctx context.Context, req bothy.TerminalRequest) (bothy.Terminal, error) {
 	list, err := c.Processes(ctx)
 	if err != nil {
@@ -49,8 +48,8 @@ func (c *Client) joinTerminal(ctx context.Context, req bothy.TerminalRequest) (b
 	return t, err
 }
 
-// attachTerminal makes a call whose answer tells of a process with a terminal:
-// the answers to a start and to a join are written alike.
+// attachTerminal makes a call whose answer describes a process with a terminal: starting and
+// joining have answers of the same form.
 func (c *Client) attachTerminal(ctx context.Context, r rpc, req proto.Message) (bothy.Terminal, error) {
 	life, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, hangUp)
@@ -170,13 +169,13 @@ func (t *terminal) Wait() (int, error) {
 	return t.code, t.err
 }
 
-// Detach leaves the terminal as it is.
+// Detach leaves the terminal running.
 func (t *terminal) Detach() error {
 	t.end(0, os.ErrClosed)
 	return nil
 }
 
-// Close hangs up: the processes on the terminal are told so.
+// Close hangs up: the processes on the terminal get a signal.
 func (t *terminal) Close() error {
 	select {
 	case <-t.done:
@@ -196,9 +195,9 @@ func (t *terminal) Close() error {
 	return err
 }
 
-// hangUpAgain repeats the signal for a while. A shell that gets it between two
-// looks for input can sleep over it: a real line that is cut off would end its
-// sleep, which a signal that came before it does not.
+// hangUpAgain repeats the signal for a while. A shell that gets it between two checks for input
+// can miss it: a real line that is cut off would wake it, but a signal that came before does
+// not.
 func (t *terminal) hangUpAgain() {
 	for pause := 100 * time.Millisecond; pause < 5*time.Second; pause *= 2 {
 		time.Sleep(pause)

@@ -21,7 +21,7 @@ import (
 // maxContexts bounds the contexts of a sandbox.
 const maxContexts = 64
 
-// Host is what contexts need of the agent.
+// Host is what contexts need from the agent.
 type Host interface {
 	// Identity returns who runs code, where, with which environment, and a
 	// number that changes whenever these do.
@@ -34,20 +34,19 @@ type Host interface {
 type Identity struct {
 	User *account.User
 	Cwd  string
-	// Env is the whole environment of a new process, and Own the part of it
-	// that the sandbox was given.
+	// Env is the whole environment of a new process, and Own the part that was set for the
+	// sandbox.
 	Env []string
 	Own map[string]string
 	// Generation changes whenever the sandbox is adopted.
 	Generation int
 }
 
-// Output is something that code gives while it runs: text on a stream, or
-// something displayed.
+// Output is produced by code while it runs: text on a stream, or something displayed.
 type Output struct {
 	Stream, Text string
 	Data         bothy.CodeOutput
-	// Value is whether Data is the value of the last expression.
+	// Value is set if Data is the value of the last expression.
 	Value bool
 }
 
@@ -68,14 +67,14 @@ type Result struct {
 // goroutines at once.
 type Manager struct {
 	host Host
-	dir  string // where kernels are talked to
+	dir  string // folder of the kernels' sockets
 
 	mu       sync.Mutex
 	contexts map[string]*Context
 	closed   bool
 }
 
-// New returns a manager without contexts. Below dir its kernels are talked to.
+// New returns a manager without contexts. The sockets of its kernels are in dir.
 func New(host Host, dir string) *Manager {
 	return &Manager{host: host, dir: dir, contexts: make(map[string]*Context)}
 }
@@ -91,9 +90,9 @@ type Context struct {
 
 	mu      sync.Mutex
 	kernel  kernel   // nil until it is needed, and after it died
-	fresh   bool     // nothing but warming has run in the kernel
+	fresh   bool     // only warming has run in the kernel
 	adopted int      // the generation that the kernel knows
-	pieces  []*piece // of code, in the order in which they came
+	pieces  []*piece // pieces of code, in the order in which they arrived
 }
 
 // languages maps the names that callers use to those of contexts.
@@ -141,8 +140,8 @@ func (m *Manager) add(id, lang, cwd string) (*Context, error) {
 	return c, nil
 }
 
-// Find returns a context by its id. Without one it returns the language's
-// default context, which has the language's name.
+// Find returns a context by its id. Without an id it returns the language's default context,
+// which has the language's name.
 func (m *Manager) Find(id, lang string) (*Context, error) {
 	if id == "" {
 		lang, err := language(lang)

@@ -10,13 +10,13 @@ import (
 // dialect holds, for a language, the code that the agent runs in addition to
 // the caller's. It leaves nothing among the caller's variables.
 type dialect struct {
-	// export sets environment variables for good.
+	// export sets environment variables permanently.
 	export func(env map[string]string) string
 	// save sets environment variables and remembers their old values; restore
 	// restores those.
 	save    func(env map[string]string) string
 	restore func() string
-	// reseed gives the language's random numbers a new beginning.
+	// reseed reseeds the language's random numbers.
 	reseed string
 	// nothing is code that does nothing.
 	nothing string
@@ -85,19 +85,19 @@ func pythonLoaded(module string) string { return "'" + module + "' in " + python
 func jsonText(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // strings and maps of them always can be written
+		panic(err) // strings and maps of them can always be encoded
 	}
 	return string(b)
 }
 
-// pythonDict writes a map as Python reads it: strings are those of JSON.
+// pythonDict writes a map as Python reads it; JSON's strings are valid there.
 func pythonDict(env map[string]string) string {
 	return "__import__('json').loads(" + jsonText(jsonText(env)) + ")"
 }
 
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// shellNames returns the names that the shell can have, in order.
+// shellNames returns the names that are valid in the shell, sorted.
 func shellNames(env map[string]string) []string {
 	var names []string
 	for _, k := range slices.Sorted(maps.Keys(env)) {

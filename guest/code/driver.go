@@ -25,8 +25,8 @@ import (
 //go:embed driver/driver.sh driver/driver.py driver/driver.js driver/jupyter.py
 var driverFiles embed.FS
 
-// drivers say how each language's driver is started: by the first of the
-// programs that exists, with the driver's file and the mark.
+// drivers say how each language's driver is started: by the first of the programs that exists,
+// with the driver's file and the mark.
 var drivers = map[string]struct {
 	programs []string
 	args     []string
@@ -59,14 +59,14 @@ func (m *Manager) install(name string) (string, error) {
 const (
 	// maxReply bounds one line from a driver.
 	maxReply = 24 << 20
-	// markTime is how long the marks are awaited after the reply: code can
-	// close its outputs, and then none come.
+	// markTime is how long to wait for the marks after the reply: code can close its outputs,
+	// and then they never come.
 	markTime = time.Second
 )
 
-// driver is a kernel that is one of our small programs. Requests and replies
-// have separate pipes, so that the outputs belong to the code alone; a mark in
-// both outputs shows where those of a piece of code end.
+// driver is a kernel that is one of our small programs. Requests and replies have separate
+// pipes, so that the outputs belong to the code alone; a mark in both outputs shows where those
+// of a piece of code end.
 type driver struct {
 	lang    string
 	mark    string
@@ -80,7 +80,7 @@ type driver struct {
 	mu      sync.Mutex // held while a request is written
 	running int        // counts up when code begins and when it ends: odd while it runs
 	begun   bool       // the driver has said that it runs the code
-	pending bool       // interrupt it as soon as it has
+	pending bool       // interrupt it as soon as it has begun
 	since   time.Time  // when the code began
 	asked   bool       // the code has been interrupted before
 }
@@ -115,12 +115,12 @@ func (m *Manager) startDriver(lang string, spec command.Spec) (*driver, error) {
 	if err != nil {
 		d.closePipes()
 		if bothy.ErrorCode(err) == bothy.CodeCommandNotFound {
-			return nil, bothy.Errorf(bothy.CodeUnsupported, "this sandbox has no %s, so it runs no code in it", lang).
+			return nil, bothy.Errorf(bothy.CodeUnsupported, "this sandbox has no %s, so it cannot run code in it", lang).
 				WithHint("Choose a template that has it, or install it. Commands need none: where bash is missing, sh runs them.").Because(err)
 		}
 		return nil, err
 	}
-	go func() { // pipes that children have inherited do not end with the driver
+	go func() { // pipes that children have inherited outlive the driver
 		<-d.process.Done()
 		d.closePipes()
 	}()
@@ -142,7 +142,7 @@ type reply struct {
 	End   bool                       `json:"end"`
 	Error *bothy.CodeError           `json:"error"`
 	Count int                        `json:"count"`
-	// ExitCode is of a shell.
+	// ExitCode is set for a shell.
 	ExitCode *int `json:"-"`
 }
 
@@ -221,7 +221,7 @@ func (d *driver) send(code string, quiet bool) error {
 	return err
 }
 
-// receive forwards replies up to the one that ends a piece of code.
+// receive forwards replies until the one that ends a piece of code.
 func (d *driver) receive(to chan<- reply, done <-chan struct{}) error {
 	for {
 		line, err := readLine(d.reader)
@@ -284,11 +284,11 @@ func bashReply(line []byte) reply {
 	return r
 }
 
-// politeTime is how long code may take to heed a request, before the signal.
+// politeTime is how long code may take to comply with a request, before the signal.
 const politeTime = 200 * time.Millisecond
 
-// interrupt waits for the code to have begun: a program that is only starting
-// would be ended by the signal, or lose it.
+// interrupt waits until the code has begun: a program that is only starting would be ended by
+// the signal, or miss it.
 func (d *driver) interrupt() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -305,7 +305,7 @@ func (d *driver) interrupt() {
 func (d *driver) interruptNow() {
 	if d.lang != "javascript" {
 		_ = d.process.Signal(syscall.SIGINT)
-		if d.lang == "bash" && d.asked { // a program that ignores interrupts must not cost the shell
+		if d.lang == "bash" && d.asked { // a program that ignores interrupts must not make the shell die
 			d.process.KillSince(procfs.Ticks() - time.Since(d.since).Milliseconds()/10 - 1)
 		}
 		d.asked = true
@@ -391,7 +391,7 @@ func (d *driver) follow() *outputs {
 	return o
 }
 
-// open reports whether a mark is still to come.
+// open reports whether a mark is still expected.
 func (o *outputs) open() bool { return o.marks < 2 }
 
 // drain forwards what the code wrote before it died.
@@ -416,7 +416,7 @@ func (o *outputs) stop() {
 	<-o.ended
 }
 
-// cutter takes the marks out of one stream, and keeps characters whole.
+// cutter removes the marks from one stream, and keeps characters whole.
 type cutter struct {
 	name string
 	mark []byte

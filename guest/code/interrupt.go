@@ -6,15 +6,15 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// piece is a piece of code from its arrival to its end.
+// piece is a piece of code between its arrival and its end.
 type piece struct {
 	hasTurn     bool
 	watchdog    *watchdog // set while the code runs
-	interrupted bool      // before it ran
+	interrupted bool      // interrupted before it ran
 }
 
-// arrive enters a piece of code. What only warms the kernel is not entered:
-// an interrupt is not meant for it.
+// arrive registers a piece of code. Code that only warms the kernel is not registered, so that
+// it cannot be interrupted.
 func (c *Context) arrive(req Request) *piece {
 	p := &piece{}
 	c.mu.Lock()
@@ -37,8 +37,8 @@ func (c *Context) takeTurn(p *piece) {
 	p.hasTurn = true
 }
 
-// begin is called when the kernel is about to get the code. It returns false if
-// that was interrupted.
+// begin is called when the kernel is about to get the code. It returns false if the code was
+// interrupted.
 func (c *Context) begin(p *piece, w *watchdog) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,9 +49,9 @@ func (c *Context) begin(p *piece, w *watchdog) bool {
 	return true
 }
 
-// Interrupt stops the code that is running in the context, or that is next
-// while the kernel starts. Code that ignores the interrupt continues. If there
-// is none, the error is CodeConflict.
+// Interrupt stops the code that is running in the context, or that will run once the kernel has
+// started. Code that ignores the interrupt continues. If there is none, the error is
+// CodeConflict.
 func (c *Context) Interrupt() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -81,7 +81,7 @@ func (k *kernelspec) speaks(lang string) bool {
 	return ok && k.Language != "" && l == lang
 }
 
-// start starts what runs a language.
+// start starts a language's kernel.
 func (m *Manager) start(ctx context.Context, lang, cwd string, id Identity) (kernel, error) {
 	spec := command.Spec{Env: id.Env, Dir: id.Cwd, User: id.User, Tag: "code:" + lang, Internal: true}
 	if cwd != "" {
@@ -97,7 +97,7 @@ func (m *Manager) start(ctx context.Context, lang, cwd string, id Identity) (ker
 	return m.startDriver(lang, spec)
 }
 
-// jupyterKernel is a kernel that is a Jupyter kernel.
+// jupyterKernel is a kernel that speaks Jupyter's protocol.
 type jupyterKernel struct {
 	spec    *kernelspec
 	dir     string
@@ -155,7 +155,7 @@ func kernelArgv(argv []string, file string) []string {
 	return argv
 }
 
-// heardToTheEnd has Python's kernel started by way of jupyter.py.
+// heardToTheEnd makes Python's kernel start through jupyter.py.
 func (m *Manager) heardToTheEnd(argv []string) ([]string, error) {
 	i := slices.Index(argv, "-m")
 	if i < 0 || i+1 == len(argv) || argv[i+1] != "ipykernel_launcher" {
@@ -165,7 +165,7 @@ func (m *Manager) heardToTheEnd(argv []string) ([]string, error) {
 	return slices.Replace(argv, i, i+2, path), err
 }
 
-// connect waits until the kernel answers, or has died of the attempt.
+// connect waits until the kernel answers, or has died trying to start.
 func (k *jupyterKernel) connect(ctx context.Context, conn *jupyter.Connection) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -239,8 +239,8 @@ func (k *jupyterKernel) run(code string, quiet bool, fn func(Output) error) (Res
 	return res, err
 }
 
-// waitDead waits for the process whose connection has broken to be reaped, so
-// that the reason is known. One that lives on without it is of no use.
+// waitDead waits until the process whose connection has broken is reaped, so that the reason is
+// known. A process that lives on without its connection is useless.
 func (k *jupyterKernel) waitDead() {
 	select {
 	case <-k.process.Done():

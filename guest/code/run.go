@@ -28,15 +28,14 @@ var errDied = errors.New("the kernel has died")
 
 // kernel is a process that runs code.
 type kernel interface {
-	// run runs a piece of code to its end. Only one runs at a time. quiet code
-	// does not count and displays nothing.
+	// run runs a piece of code to its end. Only one runs at a time. Quiet code does not count
+	// and displays nothing.
 	run(code string, quiet bool, fn func(Output) error) (Result, error)
 	// interrupt stops the code that runs, as Ctrl-C does.
 	interrupt()
-	// kill ends the process. A run that waits returns errDied.
+	// kill ends the process. A pending run returns errDied.
 	kill()
-	// died returns what is known about how the process ended, and false while
-	// it lives.
+	// died returns what is known about how the process ended, and false while it lives.
 	died() (Result, bool)
 }
 
@@ -58,7 +57,7 @@ func (c *Context) Run(ctx context.Context, req Request, fn func(Output) error) (
 	if err != nil {
 		return Result{}, err
 	}
-	if req.Code == "" { // the caller wants the kernel to be warm
+	if req.Code == "" { // the caller wants to warm the kernel
 		_, err := k.run(dialects[c.Language].nothing, true, func(Output) error { return nil })
 		if errors.Is(err, errDied) {
 			return c.buried(k, Result{}), nil
@@ -81,7 +80,7 @@ func (c *Context) gone() error {
 	return bothy.Errorf(bothy.CodeContextNotFound, "the context %q was deleted", c.ID)
 }
 
-// watch runs code and sees to its time and its caller.
+// watch runs code and enforces its time limit and its caller's cancellation.
 func (c *Context) watch(ctx context.Context, w *watchdog, req Request, fn func(Output) error) (Result, error) {
 	k := w.k
 	stop := context.AfterFunc(ctx, w.bite)
@@ -99,7 +98,7 @@ func (c *Context) watch(ctx context.Context, w *watchdog, req Request, fn func(O
 				w.bite()
 			}
 		}
-		return nil // what comes after is thrown away
+		return nil // later output is discarded
 	})
 	res.Duration = time.Since(start)
 	if errors.Is(err, errDied) {
@@ -152,11 +151,10 @@ func (c *Context) stop() {
 	}
 }
 
-// Restart makes the context as new.
+// Restart resets the context.
 func (c *Context) Restart() { c.stop() }
 
-// ready returns a living kernel that knows who the sandbox is. The caller has
-// the turn.
+// ready returns a live kernel that has the sandbox's identity. The caller has the turn.
 func (c *Context) ready(ctx context.Context) (kernel, error) {
 	c.mu.Lock()
 	k := c.kernel
@@ -192,9 +190,8 @@ func (c *Context) ready(ctx context.Context) (kernel, error) {
 	return k, nil
 }
 
-// adopt updates a kernel that was started before the sandbox got its identity.
-// An unused one is also reseeded; in a used one, the program's own state is
-// left alone.
+// adopt updates a kernel that was started before the sandbox got its identity. An unused one is
+// also reseeded; in a used one, the program's own state is left alone.
 func (c *Context) adopt(k kernel, id Identity) {
 	c.mu.Lock()
 	known, fresh := c.adopted, c.fresh
@@ -216,9 +213,8 @@ func (c *Context) adopt(k kernel, id Identity) {
 	}
 }
 
-// Adopted updates the unused kernels when the sandbox has got a new identity, so
-// that the first piece of code does not wait for it. The others are updated
-// before their next piece of code.
+// Adopted updates the unused kernels when the sandbox has got a new identity, so that the first
+// piece of code does not wait for it. The others are updated before their next piece of code.
 func (m *Manager) Adopted() {
 	contexts := m.List()
 	if len(contexts) == 0 {
@@ -242,13 +238,13 @@ func (m *Manager) Adopted() {
 				if _, dead := k.died(); !dead {
 					c.adopt(k, id)
 				}
-			default: // the holder of the turn sees to it
+			default: // the holder of the turn will do it
 			}
 		}()
 	}
 }
 
-// setEnv sets variables for one piece of code, and returns what takes them back.
+// setEnv sets variables for one piece of code, and returns the code that restores them.
 func (c *Context) setEnv(k kernel, env map[string]string) (restore func()) {
 	if len(env) == 0 {
 		return func() {}

@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/guest/command"
 )
 
-// partialMark returns the length of the mark's beginning that b ends with.
+// partialMark returns the length of the longest beginning of the mark that b ends with.
 func partialMark(b, mark []byte) int {
 	for n := min(len(b), len(mark)-1); n > 0; n-- {
 		if bytes.HasSuffix(b, mark[:n]) {
@@ -22,7 +22,7 @@ func partialMark(b, mark []byte) int {
 	return 0
 }
 
-// partialRune returns the length of a character that b ends in the middle of.
+// partialRune returns the length of an incomplete character at the end of b.
 func partialRune(b []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
 		if c := b[len(b)-n]; utf8.RuneStart(c) {
@@ -57,7 +57,7 @@ func textBundle(data map[string]json.RawMessage) bothy.CodeOutput {
 	return out
 }
 
-// died tells how a kernel's process ended.
+// died describes how a kernel's process ended.
 func died(p *command.Process) (Result, bool) {
 	exit, ended := p.Exit()
 	if !ended {
@@ -77,5 +77,5 @@ func died(p *command.Process) (Result, bool) {
 
 var escapes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]") })
 
-// plain takes the colours out of a text.
+// plain removes the colours from a text.
 func plain(s string) string { return escapes().ReplaceAllString(s, "") }

@@ -11,14 +11,12 @@ const (
 	// interruptTime is how long code has to end after an interrupt, before its
 	// kernel is killed.
 	interruptTime = 5 * time.Second
-	// repeatTime is after how long an interrupt is repeated: one that comes at
-	// the wrong moment is lost, for example when a shell is about to start a
-	// program.
+	// repeatTime is the interval at which an interrupt is repeated: one that comes at the wrong
+	// moment is lost, for example when a shell is about to start a program.
 	repeatTime = time.Second
 )
 
-// watchdog interrupts one piece of code, and kills its kernel when that does
-// not help.
+// watchdog interrupts one piece of code, and kills its kernel if that does not help.
 type watchdog struct {
 	k    kernel
 	over chan struct{} // closed when the code has ended
@@ -31,7 +29,7 @@ type watchdog struct {
 
 func newWatchdog(k kernel) *watchdog { return &watchdog{k: k, over: make(chan struct{})} }
 
-// bite ends the code: by interrupts, and then by death.
+// bite ends the code: by interrupts, and if they do not help, by killing the kernel.
 func (w *watchdog) bite() {
 	w.once.Do(func() {
 		go func() {
@@ -46,7 +44,7 @@ func (w *watchdog) bite() {
 	})
 }
 
-// bark interrupts the code again and again, and reports whether it has ended.
+// bark interrupts the code repeatedly, and reports whether it has ended.
 func (w *watchdog) bark(patience time.Duration) bool {
 	late := time.NewTimer(patience)
 	defer late.Stop()

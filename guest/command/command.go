@@ -1,12 +1,11 @@
 // Package command starts the commands of a sandbox, keeps their output, and
 // reaps every process that ends. Only the guest's agent uses it.
 //
-// The agent is process 1, to which the kernel gives every orphan, so exactly
-// one loop waits for children, and nothing else in the process may (os/exec
-// included). Two rules make that safe. A child is only peeked at until the
-// manager's lock is held, and reaped under it; so under the lock a known pid
-// never names another process. And a child is forked and entered in the table
-// under the same lock; so no exit comes before its entry.
+// The agent is process 1, to which the kernel gives every orphan, so exactly one loop waits for
+// children, and nothing else in the process may (including os/exec). Two rules make that safe. A
+// child is only peeked at until the manager's lock is held, and reaped under it; so under the
+// lock a known pid never names another process. And a child is forked and entered in the table
+// under the same lock; so no exit is seen before its entry.
 //
 // Lock order: Manager.mu, then Process.mu, then output.mu.
 package command
@@ -28,8 +27,8 @@ import (
 	"github.com/bothy-dev/bothy/guest/account"
 )
 
-// marker is the variable that ties a process to the command that started it,
-// however far it has gone from its parents.
+// marker is the variable that ties a process to the command that started it, even after it was
+// reparented.
 const marker = "BOTHY_COMMAND_ID"
 
 // Size is the size of a terminal's window, in characters.
@@ -47,7 +46,7 @@ type Spec struct {
 	// Internal marks what the agent runs for itself, such as the interpreter of
 	// a code context: listings do not show it, and it does not count as work.
 	Internal bool
-	// Asked is what listings show.
+	// Asked is the request as listings show it.
 	Asked Asked
 	// Terminal, if set, gives the command a terminal of that size.
 	Terminal *Size
@@ -56,8 +55,7 @@ type Spec struct {
 	Input []byte
 	// MergeStderr writes standard error to where standard output goes.
 	MergeStderr bool
-	// Extra are further files that the command gets, from descriptor 3 on. They
-	// stay the caller's, to be closed.
+	// Extra are further files for the command, from descriptor 3 on. The caller closes them.
 	Extra []*os.File
 	// Timeout kills the command and all it started; 0 means never.
 	Timeout time.Duration
@@ -65,7 +63,7 @@ type Spec struct {
 	OutputLimit int
 }
 
-// Asked is the part of a caller's wish that listings show as it was.
+// Asked is the part of a caller's request that listings show unchanged.
 type Asked struct {
 	Env map[string]string
 	Cwd string
@@ -85,13 +83,12 @@ type Config struct {
 	// Linger is how long output is awaited from processes that outlive the
 	// command that started them (100 ms).
 	Linger time.Duration
-	// Cgroup is the folder of the cgroup in which commands begin; empty means the
-	// caller's own.
+	// Cgroup is the folder of the cgroup in which commands start; empty means the caller's own.
 	Cgroup string
 }
 
-// softOpenFiles is how many files a command may have open before it asks for
-// more, as on any Linux. Some programs close every file that they might have.
+// softOpenFiles is how many files a command may have open unless it raises the limit, as on any
+// Linux. Some programs close every file that they might have.
 const softOpenFiles = 1024
 
 // Manager starts and remembers commands. Its methods may be called from many
@@ -102,22 +99,22 @@ type Manager struct {
 	cgroup  *os.File // nil for the caller's own
 	total   atomic.Int64
 	buffers sync.Pool
-	// privileged is true where commands can be given another user.
+	// privileged is true if commands can be run as another user.
 	privileged bool
 	// rows is true if the kernel executes batches of system calls.
 	rows bool
 	// polls is true if the reaper polls for a while before it waits in the kernel.
 	polls bool
-	// openFiles is the bound on open files with which plain commands begin.
+	// openFiles is the limit on open files with which plain commands start.
 	openFiles unix.Rlimit
 
 	mu      sync.Mutex
 	running map[int]*Process
 	ended   []*Process // oldest first
-	reaping bool       // the reaper is at work
-	vain    int        // how often the reaper has looked since a child ended
-	// soon starts the reaper, if it is set. awaited is set while a goroutine waits
-	// for one command that is about to end.
+	reaping bool       // the reaper is running
+	vain    int        // how often the reaper has polled since a child ended
+	// soon starts the reaper, if set. awaited is set while a goroutine waits for one command
+	// that is about to end.
 	soon    *time.Timer
 	awaited bool
 	closed  bool
@@ -152,8 +149,8 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// HasRows reports whether the kernel makes rows of calls, which only that of Bothy's
-// gVisor does; see abi.PrctlBatch.
+// HasRows reports whether the kernel executes batches of calls, as only that of Bothy's gVisor
+// does; see abi.PrctlBatch.
 func (m *Manager) HasRows() bool { return m.rows }
 
 // Start starts a command.
@@ -204,7 +201,7 @@ func (m *Manager) Start(s Spec) (*Process, error) {
 	return p, nil
 }
 
-// fork starts the program and enters it in the table in one step.
+// fork starts the program and enters it in the table atomically.
 func (m *Manager) fork(p *Process, start func() (int, *stdio, error)) (*stdio, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,8 +226,7 @@ func (m *Manager) fork(p *Process, start func() (int, *stdio, error)) (*stdio, e
 	return io, nil
 }
 
-// freshID is the host's randomness: this process's own is the same in all copies of a
-// sandbox.
+// freshID uses the host's randomness: this process's own is the same in all copies of a sandbox.
 func freshID() string {
 	var b [8]byte
 	rand.Read(b[:])
@@ -245,7 +241,7 @@ func (m *Manager) newProcess(s Spec) *Process {
 	}
 }
 
-// credential returns what makes a child run as a user, or nil for none.
+// credential returns the credentials for running a child as a user, or nil for none.
 func (m *Manager) credential(u *account.User) (*syscall.Credential, error) {
 	if u == nil {
 		return nil, nil
@@ -259,9 +255,8 @@ func (m *Manager) credential(u *account.User) (*syscall.Credential, error) {
 	return nil, nil
 }
 
-// reapDelay is how long the reaper lets new commands run before it waits for them,
-// in a separate thread. Most commands end before that, which is noticed by the end
-// of their output.
+// reapDelay is how long the reaper lets new commands run before it waits for them, in a separate
+// thread. Most commands end before that, which the end of their output shows.
 const reapDelay = 10 * time.Millisecond
 
 func (m *Manager) startReaping() {
@@ -278,8 +273,8 @@ func (m *Manager) startReapingLocked() {
 	}
 }
 
-// await reaps a command whose outputs have ended, unless the reaper waits for it or
-// another is awaited.
+// await reaps a command whose outputs have ended, unless the reaper is waiting for it or another
+// command is awaited.
 func (m *Manager) await(p *Process) {
 	m.mu.Lock()
 	skip := !m.rows || m.awaited
@@ -288,7 +283,7 @@ func (m *Manager) await(p *Process) {
 	if skip {
 		return
 	}
-	// It is as good as over. If it is not, it may take long.
+	// It has almost certainly ended. If not, it may run for long.
 	if !m.collectNow(p.pid) {
 		if _, err := peek(unix.P_PID, p.pid, 0); err == nil {
 			m.collectNow(p.pid)
@@ -304,13 +299,13 @@ func (m *Manager) collectNow(pid int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.running[pid] == nil {
-		return true // somebody else did
+		return true // something else did
 	}
 	m.collect(pid)
 	return m.running[pid] == nil
 }
 
-// rest stops the reaper that is to start, if there is no process to wait for.
+// rest stops the reaper that is about to start, if there is no process to wait for.
 func (m *Manager) rest() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -323,8 +318,8 @@ func (m *Manager) rest() {
 	}
 }
 
-// lookOften and lookSeldom are how soon a reaper that does not wait looks again, after
-// a child has ended and after a while in which none has. After quietLooks in vain it waits.
+// lookOften and lookSeldom are how soon a polling reaper polls again, after a child has ended
+// and after a while in which none has. After quietLooks polls in vain it blocks.
 const (
 	lookOften  = 10 * time.Millisecond
 	lookSeldom = 50 * time.Millisecond
@@ -428,8 +423,7 @@ func (m *Manager) ForgetEnded() {
 	m.dropUpTo(len(m.ended) - 1)
 }
 
-// forget drops an ended process whose pid a new one has now. The caller holds
-// m.mu.
+// forget drops an ended process whose pid has been reused. The caller holds m.mu.
 func (m *Manager) forget(pid int) {
 	m.ended = slices.DeleteFunc(m.ended, func(p *Process) bool { return p.pid == pid })
 }
@@ -460,8 +454,8 @@ func (m *Manager) FindTag(tag string) *Process {
 	return found
 }
 
-// List returns the running processes, and with all those that are remembered,
-// in the order in which they were started.
+// List returns the running processes, and with all also the remembered ones, in the order in
+// which they were started.
 func (m *Manager) List(all bool) []*Process {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -476,9 +470,8 @@ func (m *Manager) List(all bool) []*Process {
 	return list
 }
 
-// Working returns how many requested commands are running. Terminals are not
-// counted: one is busy while a client is connected to it, which is not known
-// here.
+// Working returns how many requested commands are running. Terminals are not counted: a terminal
+// is busy while a client is connected to it, which is not known here.
 func (m *Manager) Working() int {
 	return m.count(func(s Spec) bool { return !s.Internal && s.Terminal == nil })
 }

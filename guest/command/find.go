@@ -63,7 +63,7 @@ func (m *Manager) modes(paths []string) iter.Seq2[int, uint32] {
 	}
 }
 
-// maxRow is how many calls a row of stats has.
+// maxRow is the most calls in a batch of stats.
 const maxRow = 32
 
 func modesInRow(paths []string) []uint32 {
@@ -88,7 +88,7 @@ func modesInRow(paths []string) []uint32 {
 	return modes
 }
 
-// lookupEnv returns the value that counts: the last one.
+// lookupEnv returns the value that takes effect: the last one.
 func lookupEnv(env []string, name string) string {
 	for i := len(env) - 1; i >= 0; i-- {
 		if k, v, ok := strings.Cut(env[i], "="); ok && k == name {
@@ -127,7 +127,7 @@ func startError(s Spec, err error) error {
 		return bothy.Errorf(bothy.CodeCapacity, "the sandbox has no room for another process").
 			WithHint("End some processes; `ulimit -u` shows how many there may be, and more memory_mb allows more.").Because(err)
 	case errors.Is(err, syscall.EINVAL) && hasNUL(s):
-		return bothy.Errorf(bothy.CodeCommandInvalid, "the command, its environment or its folder holds a NUL byte, which no program can be given").
+		return bothy.Errorf(bothy.CodeCommandInvalid, "the command, its environment or its folder contains a NUL byte, which cannot be passed to a program").
 			WithHint("Leave NUL bytes out; data that has them goes through a file or the standard input.").Because(err)
 	case errors.Is(err, syscall.EINVAL):
 		return bothy.Errorf(bothy.CodeCommandInvalid, "the format of %q is damaged", name).
@@ -137,8 +137,8 @@ func startError(s Spec, err error) error {
 		WithHint("Try it in a shell, which says more.").Because(err)
 }
 
-// What Linux takes: one argument, or variable of the environment, with the byte
-// that ends it, and all of them together.
+// Linux's limits: for one argument, or variable of the environment, with its terminating byte,
+// and for all of them together.
 const (
 	maxArgument  = 128 << 10
 	maxArguments = 2 << 20
@@ -218,7 +218,7 @@ func dirError(dir string) *bothy.Error {
 		WithHint("Check its path and permissions, or leave out `cwd` to start in %s.", bothy.DefaultCwd)
 }
 
-// notFound tells a missing program from a missing interpreter.
+// notFound distinguishes a missing program from a missing interpreter.
 func notFound(name string, s Spec) *bothy.Error {
 	path := name
 	if strings.Contains(name, "/") && !filepath.IsAbs(name) {
@@ -226,10 +226,10 @@ func notFound(name string, s Spec) *bothy.Error {
 	}
 	if info, err := os.Stat(path); strings.Contains(name, "/") && err == nil && info.Mode().IsRegular() {
 		if i := interpreter(path); i != "" {
-			return bothy.Errorf(bothy.CodeCommandInvalid, "%q needs %q, which is not there", name, i).
+			return bothy.Errorf(bothy.CodeCommandInvalid, "%q needs %q, which does not exist", name, i).
 				WithHint("Install that interpreter, or change the script's first line.")
 		}
-		return bothy.Errorf(bothy.CodeCommandInvalid, "%q needs a loader or library that is not there", name).
+		return bothy.Errorf(bothy.CodeCommandInvalid, "%q needs a loader or library that does not exist", name).
 			WithHint("The program was built for another system; use a static build or another template.")
 	}
 	return bothy.Errorf(bothy.CodeCommandNotFound, "the command %q was not found", name).

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fullRoot is the file system whose room a command may have used up.
+// fullRoot is the file system that a command may have filled.
 const fullRoot = "/"
 
 // fullHint says what to do if a command failed and the sandbox's file system is full;

@@ -10,14 +10,14 @@ import (
 	"github.com/bothy-dev/bothy/guest/procfs"
 )
 
-// maxRounds bounds how often a tree is looked at again while it grows.
+// maxRounds bounds how often a growing tree is examined again.
 const maxRounds = 64
 
 // kernelThreads is the parent of all threads of the kernel in a virtual machine.
 const kernelThreads = 2
 
-// Signal sends a signal to the command's process group. SIGKILL goes to all
-// that the command started. An ended command is CodeProcessNotFound.
+// Signal sends a signal to the command's process group. SIGKILL goes to everything that the
+// command started. For an ended command, the error is CodeProcessNotFound.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if sig < 1 || sig > 64 {
 		return notASignal(sig)
@@ -57,8 +57,8 @@ func (p *Process) Kill() {
 	if m.running[p.pid] != p {
 		return
 	}
-	// The common case first, also because a fork bomb leaves little time for
-	// anything else; what follows catches the rest.
+	// The common case comes first, also because a fork bomb leaves little time for anything
+	// else; the rest is caught below.
 	_ = syscall.Kill(-p.pid, syscall.SIGSTOP)
 	stopped := map[int]bool{}
 	for range maxRounds {
@@ -80,8 +80,8 @@ func (p *Process) Kill() {
 	}
 }
 
-// KillSince ends what the command has started since a time on procfs's clock, but
-// neither the command itself nor what it started before.
+// KillSince ends what the command has started since a time on procfs's clock, but neither the
+// command itself nor what it started before.
 func (p *Process) KillSince(ticks int64) {
 	m := p.m
 	m.mu.Lock()
@@ -90,7 +90,7 @@ func (p *Process) KillSince(ticks int64) {
 		return
 	}
 	killed := map[int]bool{}
-	for range maxRounds { // a tree that forks meanwhile has new members
+	for range maxRounds { // a tree that forks meanwhile gets new members
 		grown := false
 		for _, x := range p.members() {
 			if x.PID == p.pid || x.StartTicks < ticks || killed[x.PID] {
@@ -117,7 +117,7 @@ func (p *Process) tree() []int {
 	return pids
 }
 
-// SignalOther sends a signal to a process that is no command of the manager's.
+// SignalOther sends a signal to a process that is not one of the manager's commands.
 func (m *Manager) SignalOther(pid int, sig syscall.Signal) error {
 	switch {
 	case sig < 1 || sig > 64:
@@ -138,7 +138,7 @@ func notASignal(sig syscall.Signal) error {
 		WithHint("Signals are numbers from 1 to 64, such as 2 (INT), 9 (KILL) or 15 (TERM).")
 }
 
-// members reads the table of processes for those that tree lists. The caller holds m.mu.
+// members selects the processes that tree lists from the process table. The caller holds m.mu.
 func (p *Process) members() []procfs.Process {
 	all, err := procfs.All()
 	if err != nil {
@@ -185,7 +185,7 @@ func (m *Manager) Table() ([]procfs.Process, error) {
 func protected(pid int) bool { return pid <= 1 || pid == os.Getpid() }
 
 func (m *Manager) ownerByKin(x procfs.Process, table map[int]procfs.Process) *Process {
-	for range len(table) { // bounded: a table read while it changes may hold a loop
+	for range len(table) { // bounded: a table read while it changes may contain a cycle
 		for _, id := range [...]int{x.PID, x.SID, x.PGID} {
 			if p := m.running[id]; p != nil {
 				return p
@@ -211,13 +211,13 @@ type Victim struct {
 	HeldBytes int64
 }
 
-// crowd is how many processes of one group share its memory before they are
-// taken for one. Killing a fork bomb process by process takes too long.
+// crowd is how many processes of one group share its memory before they count as one. Killing a
+// fork bomb process by process takes too long.
 const crowd = 8
 
-// KillLargest kills the process that uses the most memory, except the agent,
-// and marks its command. If that is one of a large group, the whole process
-// group is killed. It returns false if there is none.
+// KillLargest kills the process that uses the most memory, except the agent, and marks its
+// command. If it belongs to a large group, the whole process group is killed. It returns false
+// if there is none.
 func (m *Manager) KillLargest(limit int64) (Victim, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Stream tells the outputs of a command apart.
+// Stream identifies an output of a command.
 type Stream uint8
 
 // The streams. A command with a terminal has only that one.
@@ -22,8 +22,8 @@ const (
 // Chunk is a piece of output. Data must not be changed.
 type Chunk struct {
 	Stream Stream
-	// Offset is the position of the first byte in all the output of the
-	// command, its streams together.
+	// Offset is the position of the first byte in all the output of the command, its streams
+	// taken together.
 	Offset int64
 	Data   []byte
 }
@@ -36,10 +36,9 @@ const (
 	minHeld = 2 * segmentSize
 )
 
-// output holds the last bytes that a command wrote. With no reader attached
-// the oldest bytes make room for new ones. An attached reader loses nothing:
-// append waits until the reader has what would be dropped, and so stalls the
-// command and not the guest's memory.
+// output holds the last bytes that a command wrote. With no reader attached, the oldest bytes
+// make room for new ones. An attached reader loses nothing: append waits until the reader has
+// what would be dropped, and so stalls the command instead of filling the guest's memory.
 type output struct {
 	limit int
 	// total counts what all outputs of a manager hold.
@@ -54,10 +53,10 @@ type output struct {
 	dropped  bool // forgotten by the manager: holds nothing any more
 	readers  map[*Reader]struct{}
 	news     chan struct{} // closed when a waiting reader should look again
-	room     chan struct{} // closed when a waiting append should
+	room     chan struct{} // closed when a waiting append should look again
 }
 
-// append adds p, which is no longer than segmentSize and stays the caller's.
+// append adds p, which is no longer than segmentSize and remains the caller's.
 func (o *output) append(s Stream, p []byte) {
 	for len(p) > 0 {
 		o.mu.Lock()

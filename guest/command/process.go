@@ -26,7 +26,7 @@ type Exit struct {
 	Duration  time.Duration
 	TimedOut  bool
 	OOMKilled bool
-	// Hint says what to do about the limit that killed the command, or that it met.
+	// Hint says what to do about the limit that killed the command, or that it reached.
 	Hint string
 }
 
@@ -118,7 +118,7 @@ func (p *Process) pump(s source) {
 			p.m.await(p)
 		}
 		if s.stream != Terminal { // the terminal is closed with the command
-			// Who waits for the end comes first.
+			// The waiter for the end comes first.
 			runtime.Gosched()
 			s.file.Close()
 		}
@@ -169,7 +169,7 @@ func (p *Process) read(rc syscall.RawConn, f *flood) (buf *[segmentSize]byte, n 
 	return buf, n
 }
 
-// again is what tryRead returns when there is nothing to read yet.
+// again is tryRead's result if there is nothing to read yet.
 const again = -2
 
 // tryRead returns how many bytes it read, 0 at the end, or a negative number.
@@ -186,9 +186,9 @@ func tryRead(fd int, buf []byte) int {
 	}
 }
 
-// flood detects a command that writes very much. Its output is then collected
-// in a larger pipe for a moment each time: if context switches are expensive,
-// reading each piece by itself would cost many times as much.
+// flood detects a command that writes very much. Its output is then collected in a larger pipe
+// for a moment each time: if context switches are expensive, reading each small piece would cost
+// many times as much.
 type flood struct {
 	since  time.Time
 	bytes  int
@@ -243,8 +243,8 @@ func (p *Process) exited(status unix.WaitStatus) {
 	}
 }
 
-// linger ends the command although processes that it left behind keep its
-// output open, unless there are bytes on their way.
+// linger ends the command although processes that it left behind keep its output open, unless
+// bytes are in flight.
 func (p *Process) linger() {
 	if p.reading.Load() > 0 || slices.ContainsFunc(p.outputs, source.ready) {
 		time.AfterFunc(p.m.cfg.Linger, p.linger)
@@ -253,7 +253,7 @@ func (p *Process) linger() {
 	p.finish()
 }
 
-// complete counts one thing that is over, and reports whether it was the last.
+// complete counts one completed thing, and reports whether it was the last.
 func (p *Process) complete() bool {
 	if p.pending.Add(-1) > 0 {
 		return false

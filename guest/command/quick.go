@@ -10,8 +10,8 @@ import (
 	"github.com/bothy-dev/bothy/guest/abi"
 )
 
-// isPlain reports whether a command has empty input, no terminal, two outputs,
-// and no other special settings, like most commands.
+// isPlain reports whether a command, like most, has empty input, no terminal, two outputs, and
+// no other special settings.
 func (s *Spec) isPlain() bool {
 	return s.Terminal == nil && !s.Stdin && len(s.Input) == 0 && len(s.Extra) == 0 && !s.MergeStderr
 }
@@ -35,11 +35,11 @@ func (m *Manager) forkPlain(path string, argv []string, attr *syscall.ProcAttr) 
 	parent := row{calls: make([]abi.BatchCall, 0, len(pipes)+1)}
 	defer parent.release()
 	for _, i := range pipes {
-		// The end to read goes into Spare, that to write becomes the first argument.
+		// The read end goes into Spare, the write end becomes the first argument.
 		parent.add(unix.SYS_PIPE2, child.addressOf(i)+4, unix.O_CLOEXEC|unix.O_NONBLOCK)
 	}
 	clone := &cloneArgs{
-		// No handler of ours may run in the child, which has our memory.
+		// No handler of ours may run in the child, which shares our memory.
 		Flags:      unix.CLONE_VM | unix.CLONE_VFORK | cloneClearSighand,
 		ExitSignal: uint64(unix.SIGCHLD),
 	}
@@ -74,8 +74,8 @@ func (m *Manager) forkPlain(path string, argv []string, attr *syscall.ProcAttr) 
 	return pid, io, nil
 }
 
-// childRow is the child's batch, followed by an empty record. It also returns which of
-// the calls take a pipe as argument. The row must be released even on failure.
+// childRow is the child's batch, followed by an empty record. It also returns which of the calls
+// take a pipe as argument. The row must be released even on failure.
 func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (*row, []int, error) {
 	r := &row{calls: make([]abi.BatchCall, 0, 13)}
 	if path == "" || len(argv) == 0 {
@@ -88,7 +88,7 @@ func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (
 		return r, nil, err
 	}
 	r.add(unix.SYS_SETSID)
-	// The Go runtime has raised that of this process; syscall.ForkExec knows.
+	// The Go runtime has raised this process's limit; syscall.ForkExec handles that.
 	if m.openFiles.Cur > 0 {
 		r.add(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, pointer(r, &m.openFiles), 0)
 	}
@@ -112,7 +112,7 @@ func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (
 	pipes := []int{len(r.calls), len(r.calls) + 1}
 	r.add(unix.SYS_DUP3, 0, 1)
 	r.add(unix.SYS_DUP3, 0, 2)
-	// Only the end that we read is not to wait.
+	// Only the end that we read is non-blocking.
 	r.add(unix.SYS_FCNTL, 1, unix.F_SETFL, 0)
 	r.add(unix.SYS_FCNTL, 2, unix.F_SETFL, 0)
 	r.add(unix.SYS_EXECVE, program, args, env)
@@ -120,7 +120,7 @@ func (m *Manager) childRow(path string, argv []string, attr *syscall.ProcAttr) (
 	return r, pipes, nil
 }
 
-// closeAll closes descriptors at once.
+// closeAll closes descriptors in one batch.
 func closeAll(fds []int) {
 	r := row{calls: make([]abi.BatchCall, 0, len(fds))}
 	defer r.release()

@@ -20,7 +20,7 @@ type row struct {
 	pins  runtime.Pinner
 }
 
-// release ends the use of a row, which must follow.
+// release ends the use of a row, and must always be called.
 func (r *row) release() { r.pins.Unpin() }
 
 func (r *row) add(number uint32, args ...uint64) {
@@ -58,7 +58,7 @@ func vector(r *row, list []string) (uint64, error) {
 	return pointer(r, &p[0]), nil
 }
 
-// run makes the calls. It returns the error of the first that fails.
+// run executes the calls. It returns the error of the first that fails.
 func (r *row) run() error { return r.make(false) }
 
 // runAll executes all calls, even after one that fails.
@@ -88,7 +88,7 @@ func (r *row) addressOf(i int) uint64 {
 	return uint64(r.address()) + uint64(i)*uint64(unsafe.Sizeof(abi.BatchCall{}))
 }
 
-// hasRows reports whether the kernel makes rows for this process.
+// hasRows reports whether the kernel executes batches for this process.
 func hasRows() bool {
 	r := row{calls: make([]abi.BatchCall, 0, 1)}
 	defer r.release()

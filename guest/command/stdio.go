@@ -9,13 +9,13 @@ import (
 
 // stdio is both ends of a command's input and output.
 type stdio struct {
-	childFiles []*os.File // what the child gets as 0, 1 and 2
-	shared     *os.File   // in childFiles, but not to be closed
+	childFiles []*os.File // the child's 0, 1 and 2
+	shared     *os.File   // in childFiles, but must not be closed
 
 	stdin    *os.File // the agent's end of the input pipe, or nil
 	terminal *os.File // the agent's end of the terminal, or nil
 	outputs  []source
-	input    []byte // what does not fit in the pipe and is still to be written
+	input    []byte // does not fit in the pipe and is still to be written
 }
 
 // source is one thing that output comes from.
@@ -72,12 +72,12 @@ func (m *Manager) openIO(s Spec) (*stdio, error) {
 	return io, nil
 }
 
-// feed fills the pipe before it is read, so that a small input needs
-// no goroutine. The rest is kept for later.
+// feed fills the pipe before it is read, so that a small input needs no goroutine. The rest is
+// kept for later.
 func (io *stdio) feed(input []byte, whole bool) {
 	io.input = input
 	if len(input) > 0 {
-		// Errors show again when the rest is written.
+		// An error will show again when the rest is written.
 		if rc, err := io.stdin.SyscallConn(); err == nil {
 			rc.Control(func(fd uintptr) {
 				if n, err := unix.Write(int(fd), input); err == nil {
@@ -91,8 +91,8 @@ func (io *stdio) feed(input []byte, whole bool) {
 	}
 }
 
-// Pipe returns both ends of a pipe between the agent and a command. The
-// agent's end, which is the reading one if reading is set, does not block.
+// Pipe returns both ends of a pipe between the agent and a command. The agent's end, which reads
+// if reading is set, does not block.
 func Pipe(reading bool) (r, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -147,7 +147,7 @@ func openSlave(master int, s Spec) (*os.File, error) {
 	}
 	slave := os.NewFile(uintptr(fd), name)
 	if s.User != nil {
-		// Without it the terminal works, but programs cannot open it by name.
+		// Without this the terminal works, but programs cannot open it by name.
 		_ = slave.Chown(int(s.User.UID), -1)
 	}
 	return slave, nil
@@ -171,7 +171,7 @@ func fds(files []*os.File) []uintptr {
 func (io *stdio) closeChild() {
 	for _, f := range io.childFiles {
 		if f != io.shared {
-			f.Close() // a terminal's end, or a pipe's, is here several times: closing again is harmless
+			f.Close() // an end of a terminal or pipe may be listed several times: closing again is harmless
 		}
 	}
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/bothy-dev/bothy/guest/account"
 )
 
-// ReadArchive writes a tar of a folder's entries, or of one file, to w. Files,
-// folders and links, hard ones among the entries as well, are kept with modes
-// and times; devices, pipes and sockets are left out.
+// ReadArchive writes a tar of a folder's entries, or of one file, to w. It keeps files, folders,
+// symbolic links, and hard links among the entries, with modes and times; it omits devices,
+// pipes and sockets.
 func (f *FS) ReadArchive(u *account.User, path string, w io.Writer, o bothy.ArchiveOptions) error {
 	var st fs.FileInfo
 	out, err := parseExcludes(o.Exclude)
@@ -59,7 +59,7 @@ type packer struct {
 	u   *account.User
 	t   *tar.Writer
 	out excludes
-	// linked has the name under which a file with several was packed.
+	// linked has the name under which a file with several names was packed.
 	linked map[inode]string
 }
 
@@ -83,7 +83,7 @@ func (p *packer) folder(dir, prefix string) error {
 			return err
 		})
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // gone by now
+			continue // removed meanwhile
 		}
 		if err == nil && p.out.match(prefix+name, st.IsDir()) {
 			continue
@@ -130,8 +130,7 @@ func (p *packer) entry(path, name string, st fs.FileInfo) error {
 	return nil
 }
 
-// isLink makes the header of a file that was packed already one of a link to
-// it.
+// isLink turns the header of a file that was already packed into one of a link to it.
 func (p *packer) isLink(h *tar.Header, st fs.FileInfo) bool {
 	sys, ok := st.Sys().(*sysStat)
 	if !ok || sys.Nlink < 2 {
@@ -208,7 +207,7 @@ func (f *FS) WriteArchive(u *account.User, path string, r io.Reader) error {
 	return pathError(path, err)
 }
 
-// uncompressed tells by its first bytes whether a tar is compressed.
+// uncompressed detects by its first bytes whether a tar is compressed, and decompresses it.
 func uncompressed(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	switch first, _ := b.Peek(8); {
@@ -219,13 +218,13 @@ func uncompressed(r io.Reader) (io.Reader, error) {
 		}
 		return zip, nil
 	case bytes.HasPrefix(first, []byte("\x28\xb5\x2f\xfd")), bytes.HasPrefix(first, []byte("BZh")), bytes.HasPrefix(first, []byte("\xfd7zXZ")):
-		return nil, bothy.Errorf(bothy.CodeUnsupported, "the archive is compressed, and not with gzip").
+		return nil, bothy.Errorf(bothy.CodeUnsupported, "the archive is compressed with something other than gzip").
 			WithHint("Send the tar as it is, or compressed with gzip.")
 	}
 	return b, nil
 }
 
-// readRest reads on to the end of a compressed archive, where its checksum is.
+// readRest reads to the end of a compressed archive, where its checksum is.
 func readRest(r io.Reader) error {
 	zip, ok := r.(*gzip.Reader)
 	if !ok {
@@ -376,7 +375,7 @@ func entryError(name string, err error) error {
 	return pathError(name, err)
 }
 
-// archiveError tells damaged archives from failing disks.
+// archiveError distinguishes damaged archives from failing disks.
 func archiveError(err error) error {
 	var errno unix.Errno
 	var done *bothy.Error

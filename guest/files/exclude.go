@@ -8,18 +8,17 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// pattern names entries that an archive leaves out.
+// pattern matches entries that an archive omits.
 type pattern struct {
 	parts   []string
-	folders bool // it has a slash at its end
+	folders bool // it ends with a slash
 }
 
-// excludes tells which entries of a folder an archive leaves out.
+// excludes says which entries of a folder an archive omits.
 type excludes []pattern
 
-// parseExcludes reads patterns as a .gitignore has them, without negation. One
-// without a slash, other than at its end, fits entries of that name at any
-// depth.
+// parseExcludes reads patterns like those of a .gitignore, without negation. A pattern without a
+// slash, other than at its end, matches entries of that name at any depth.
 func parseExcludes(list []string) (excludes, error) {
 	var out excludes
 	for _, s := range list {
@@ -34,7 +33,7 @@ func parseExcludes(list []string) (excludes, error) {
 		if len(parts) == 1 && !strings.HasPrefix(s, "/") {
 			parts = []string{"**", parts[0]}
 		}
-		if parts[len(parts)-1] == "**" { // what is in a folder, and not the folder
+		if parts[len(parts)-1] == "**" { // the content of a folder, but not the folder
 			parts = append(parts, "*")
 		}
 		out = append(out, pattern{parts, folders})
@@ -48,8 +47,8 @@ func CheckExcludes(list []string) error {
 	return err
 }
 
-// match tells whether an entry is left out. What is below a folder that is
-// left out is never asked about.
+// match reports whether an entry is omitted. It is never called for entries below an omitted
+// folder.
 func (e excludes) match(name string, folder bool) bool {
 	parts := strings.Split(name, "/")
 	return slices.ContainsFunc(e, func(p pattern) bool {
@@ -57,8 +56,8 @@ func (e excludes) match(name string, folder bool) bool {
 	})
 }
 
-// matchParts goes along both lists; on a mismatch it lets the last ** take one
-// part more, which takes no longer than one length times the other.
+// matchParts walks both lists; on a mismatch it lets the last ** match one more part, so its
+// time is at most the product of the lengths.
 func matchParts(pattern, name []string) bool {
 	p, n, star, took := 0, 0, -1, 0
 	for n < len(name) {

@@ -98,11 +98,11 @@ func quote(path string) string {
 	return strconv.Quote(path)
 }
 
-// as runs fn with the rights of a user. Credentials belong to a thread, so fn
-// has a thread to itself, and it must not start goroutines that need the user.
+// as runs fn with the rights of a user. Credentials belong to a thread, so fn has a thread to
+// itself, and it must not start goroutines that need the user.
 //
-// The real and saved ids stay root's: that is what brings the rights back, and
-// what keeps the user's own processes from touching the thread.
+// The real and saved ids remain root's: this allows the rights to be restored, and keeps the
+// user's own processes from touching the thread.
 func (f *FS) as(u *account.User, fn func() error) error {
 	if u == nil || u.UID == 0 || !f.privileged {
 		return fn()
@@ -111,7 +111,7 @@ func (f *FS) as(u *account.User, fn func() error) error {
 	err := become(u)
 	defer func() {
 		if e := unbecome(f.groups); e != nil {
-			// The thread stays locked, and so dies with this goroutine.
+			// The thread stays locked, so it ends with this goroutine.
 			panic("cannot take root's rights back: " + e.Error())
 		}
 		runtime.UnlockOSThread()
@@ -168,7 +168,7 @@ func (f *FS) stat(path string) (Info, error) {
 
 func (f *FS) info(path string, st fs.FileInfo) Info { return describe(f.accounts.Names(), path, st) }
 
-// describe completes what lstat says. It runs with the user's rights.
+// describe completes the result of lstat. It runs with the user's rights.
 func describe(names account.Names, path string, st fs.FileInfo) Info {
 	i := Info{
 		Name: filepath.Base(path), Path: path, Kind: kind(st.Mode()), Size: st.Size(),
@@ -189,7 +189,7 @@ func describe(names account.Names, path string, st fs.FileInfo) Info {
 	return i
 }
 
-// escape makes every text valid: names on disk are any bytes.
+// escape makes a name valid text: names on disk may be any bytes.
 func (i *Info) escape() {
 	for _, s := range []*string{&i.Name, &i.Path, &i.LinkTarget} {
 		if !utf8.ValidString(*s) {
@@ -233,14 +233,14 @@ func (l listing) below(list []Info, dir string, depth int, top bool) ([]Info, er
 	names, err := readNames(dir, MaxEntries-len(list))
 	if err != nil {
 		if !top && (errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist)) {
-			return list, nil // a folder further down that is closed or gone by now
+			return list, nil // a nested folder that is unreadable, or was removed meanwhile
 		}
 		return list, err
 	}
 	for _, name := range names {
 		st, err := os.Lstat(dir + "/" + name)
 		if err != nil {
-			continue // gone by now
+			continue // removed meanwhile
 		}
 		info := describe(l.names, dir+"/"+name, st)
 		if dir == "/" {
@@ -256,8 +256,7 @@ func (l listing) below(list []Info, dir string, depth int, top bool) ([]Info, er
 	return list, nil
 }
 
-// readNames returns the sorted names in a folder, and CodeTooLarge when there
-// are more than limit.
+// readNames returns the sorted names in a folder, and CodeTooLarge if there are more than limit.
 func readNames(dir string, limit int) ([]string, error) {
 	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -308,8 +307,8 @@ func (f *FS) Remove(u *account.User, path string, mustExist bool) error {
 	}))
 }
 
-// Move renames an entry, making the folders above its new place. Between file
-// systems it copies.
+// Move renames an entry, making the parent folders of its new place. Between file systems it
+// copies.
 func (f *FS) Move(u *account.User, from, to string) (Info, error) {
 	var info Info
 	err := f.as(u, func() error {
@@ -339,7 +338,7 @@ func (f *FS) Open(u *account.User, path string) (*os.File, Info, error) {
 	var info Info
 	err := f.as(u, func() error {
 		var err error
-		// Without O_NONBLOCK a pipe would make us wait for its other end.
+		// Without O_NONBLOCK, opening a pipe would wait for its other end.
 		if file, err = os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {
 			return err
 		}
@@ -376,8 +375,8 @@ func readable(file *os.File, info Info) error {
 	return nil
 }
 
-// pathError turns a kernel error into one for the caller. One that already is
-// passes through.
+// pathError turns a kernel error into one for the caller. One that already is one passes
+// through.
 func pathError(path string, err error) error {
 	var done *bothy.Error
 	if err == nil || errors.As(err, &done) {

@@ -18,7 +18,7 @@ const metadataPrefix = "user.e2b."
 // maxMetadata limits what is read of a file's attributes.
 const maxMetadata = 64 << 10
 
-// setMetadata makes m all that is said of a file.
+// setMetadata replaces all metadata of a file with m.
 func setMetadata(file *os.File, m map[string]string) error {
 	fd := int(file.Fd())
 	for _, name := range attributes(func(b []byte) (int, error) { return unix.Flistxattr(fd, b) }) {
@@ -28,7 +28,7 @@ func setMetadata(file *os.File, m map[string]string) error {
 	}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		if err := unix.Fsetxattr(fd, metadataPrefix+strings.ToLower(k), []byte(m[k]), 0); err != nil {
-			return bothy.Errorf(bothy.CodeInvalid, "the metadata %q cannot be kept with the file: %v", k, err).
+			return bothy.Errorf(bothy.CodeInvalid, "the metadata %q cannot be stored with the file: %v", k, err).
 				WithHint("Give fewer and shorter entries: a file system keeps some KiB of them.").Because(err)
 		}
 	}
@@ -52,7 +52,7 @@ func Metadata(path string) map[string]string {
 	return m
 }
 
-// attributes lists those that are metadata.
+// attributes lists the attributes that are metadata.
 func attributes(list func([]byte) (int, error)) (names []string) {
 	n, err := list(nil)
 	if err != nil || n == 0 || n > maxMetadata {

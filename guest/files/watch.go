@@ -28,7 +28,7 @@ const (
 		unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
 )
 
-// The types of events. Overflow says that some were missed.
+// The types of events. Overflow means that some were missed.
 const (
 	EventCreate   = "create"
 	EventWrite    = "write"
@@ -59,17 +59,16 @@ type Watcher struct {
 	// wrote: for a watcher it appears as written at its new name.
 	written uint32
 	pending []Event
-	// told has the entries found in new folders. The kernel reports some of
-	// them as well: those created between adding the watch and listing the
-	// folder, so in its events up to toldUntil. Like parsed and taken, that
-	// counts the bytes of events from the start.
+	// told has the entries found in new folders. The kernel reports some of them as well: those
+	// created between adding the watch and listing the folder, so among its events up to
+	// toldUntil. Like parsed and taken, that counts the bytes of events from the start.
 	told                     map[string]bool
 	toldUntil, parsed, taken int64
 	buf                      [4096]byte
 	failed                   error
 }
 
-// Watch begins to follow a folder, and with recursive all below it.
+// Watch starts to follow a folder and, if recursive is set, all folders below it.
 func (f *FS) Watch(u *account.User, path string, recursive bool) (*Watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -89,8 +88,8 @@ func (f *FS) Watch(u *account.User, path string, recursive bool) (*Watcher, erro
 // Close ends the watch.
 func (w *Watcher) Close() error { return w.notify.Close() }
 
-// add watches a folder and, if requested, those in it. With news it also
-// reports existing entries, because they were created before the watch.
+// add watches a folder and, if requested, those in it. With news it also reports existing
+// entries, because they were created before the watch.
 func (w *Watcher) add(name string, news bool) error {
 	dir := filepath.Join(w.root, name)
 	if len(w.folders) >= maxWatched {
@@ -121,7 +120,7 @@ func (w *Watcher) add(name string, news bool) error {
 			w.tell(child)
 		}
 		if e.IsDir() {
-			// Those that are closed to the user, or gone, are left out.
+			// Folders that the user may not read, or that are gone, are skipped.
 			if err := w.add(child, news); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
@@ -253,7 +252,7 @@ func (w *Watcher) handle(wd int, mask uint32, name string) {
 			w.failed = bothy.Errorf(bothy.CodeFileNotFound, "the watched folder %s is gone", quote(w.root))
 		}
 		return
-	case name == "": // about the folder itself: its parent tells that too
+	case name == "": // about the folder itself: its parent reports that too
 		return
 	}
 	path := filepath.Join(folder, name)
@@ -284,7 +283,7 @@ func (w *Watcher) handle(wd int, mask uint32, name string) {
 	}
 }
 
-// forget stops following a folder that has another name now, and those in it.
+// forget stops following a folder that has been renamed, and those in it.
 func (w *Watcher) forget(path string) {
 	for wd, name := range w.folders {
 		if name == path || strings.HasPrefix(name, path+"/") {

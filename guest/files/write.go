@@ -21,8 +21,7 @@ import (
 
 // WriteOptions are the attributes of a file that is written.
 type WriteOptions struct {
-	// Mode is the permission bits. Zero means those of an existing file, or
-	// 0644.
+	// Mode is the permission bits. Zero means those of the existing file, or 0644.
 	Mode uint32
 	// ModifiedAt is the time of the last change; now when zero.
 	ModifiedAt time.Time
@@ -30,7 +29,7 @@ type WriteOptions struct {
 	// step. Otherwise the file keeps its owner, mode and other names, and the
 	// user must be allowed to write it.
 	Atomic bool
-	// SHA256, if not nil, is what the content must hash to.
+	// SHA256, if not nil, is the expected hash of the content.
 	SHA256 []byte
 	// Metadata is an E2B client's metadata for the file; it replaces any older metadata.
 	Metadata map[string]string
@@ -39,15 +38,14 @@ type WriteOptions struct {
 // tempPrefix begins the names of files that are not complete yet.
 const tempPrefix = ".bothy-tmp-"
 
-// bufferSize is the length of the pieces in which files are written.
+// bufferSize is the size of each write to a file.
 const bufferSize = 256 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// Write stores r in a temporary file and renames it to path, creating the
-// folders above. If a rename would change the owner or links of an existing
-// file, it copies over that file instead. Until then, and if anything fails,
-// the old file is unchanged.
+// Write stores r in a temporary file and renames it to path, creating parent folders. If a
+// rename would change the owner or links of an existing file, it copies over that file instead.
+// Until then, and if anything fails, the old file is unchanged.
 func (f *FS) Write(u *account.User, path string, r io.Reader, o WriteOptions) (Info, error) {
 	t, err := f.create(u, path, o)
 	if err != nil {
@@ -148,7 +146,7 @@ func (f *FS) create(u *account.User, path string, o WriteOptions) (*pending, err
 func (t *pending) openTarget(o WriteOptions) error {
 	file, err := os.OpenFile(t.final, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ETXTBSY) {
-		return nil // a program that runs is replaced
+		return nil // a running program is replaced
 	}
 	if err == nil {
 		t.target = file
@@ -156,8 +154,8 @@ func (t *pending) openTarget(o WriteOptions) error {
 	return err
 }
 
-// decide drops the target if replacing it with a new file makes no difference:
-// that happens in one step.
+// decide drops the target if replacing it with a new file makes no difference, since that is
+// atomic.
 func (t *pending) decide() error {
 	if t.file == nil {
 		file, err := os.CreateTemp("", tempPrefix)
@@ -178,7 +176,7 @@ func (t *pending) decide() error {
 	return nil
 }
 
-// setMode gives the target the mode that was asked for, which only its owner may.
+// setMode gives the target the requested mode, which only its owner may.
 func (t *pending) setMode(o WriteOptions) error {
 	if o.Mode == 0 {
 		return nil
@@ -226,9 +224,9 @@ func followLinks(path string) (string, error) {
 	return "", unix.ELOOP
 }
 
-// A Splicer is content that can write itself into a file, which is much cheaper for
-// large files. It is also an io.Reader, in case it cannot: Read continues after
-// what SpliceInto had written when it returned errors.ErrUnsupported.
+// A Splicer is content that can write itself into a file, which is much cheaper for large files.
+// It is also an io.Reader, in case it cannot: after SpliceInto has returned
+// errors.ErrUnsupported, Read continues where it stopped.
 type Splicer interface {
 	SpliceInto(f *os.File) error
 }
@@ -284,7 +282,7 @@ func setTime(file *os.File, at time.Time) error {
 	return unix.Futimes(int(file.Fd()), []unix.Timeval{tv, tv})
 }
 
-// fileMode turns permission bits as users write them into Go's.
+// fileMode converts permission bits from the usual form into Go's.
 func fileMode(bits uint32) fs.FileMode {
 	m := fs.FileMode(bits & 0o777)
 	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
@@ -295,7 +293,7 @@ func fileMode(bits uint32) fs.FileMode {
 	return m
 }
 
-// Bits turns Go's mode into permission bits as users write them.
+// Bits converts Go's mode into permission bits of the usual form.
 func Bits(m fs.FileMode) uint32 {
 	bits := uint32(m.Perm())
 	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {

@@ -25,7 +25,7 @@ const (
 	portHeartbeat
 )
 
-// Connection is how a kernel is reached: by unix sockets in a folder of its own.
+// Connection describes how to reach a kernel: by unix sockets in a folder of its own.
 type Connection struct {
 	// File is the connection file that the kernel is started with.
 	File string
@@ -34,8 +34,8 @@ type Connection struct {
 	key    string
 }
 
-// NewConnection writes a connection file in dir, which the kernel's user alone
-// must be able to enter, and own.
+// NewConnection writes a connection file in dir, which must belong to the kernel's user and be
+// accessible to no other.
 func NewConnection(dir string, uid, gid int) (*Connection, error) {
 	key := make([]byte, 32)
 	rand.Read(key)
@@ -58,14 +58,13 @@ func (c *Connection) dial(ctx context.Context, port int, kind string) (*socket, 
 	return dial(ctx, "unix", fmt.Sprintf("%s-%d", c.prefix, port), kind)
 }
 
-// Output is one thing that code gives while it runs. Exactly one of Text, Data
-// and Error is set.
+// Output is produced by code while it runs. Exactly one of Text, Data and Error is set.
 type Output struct {
 	// Stream is stdout or stderr, and Text what was written to it.
 	Stream, Text string
 	// Data is what was displayed, by MIME type.
 	Data map[string]json.RawMessage
-	// Value is whether that is the value of the last expression.
+	// Value is set if that is the value of the last expression.
 	Value bool
 	// Error is the exception that ended the code.
 	Error *Error
@@ -80,7 +79,7 @@ type Error struct {
 // Reply says how code ended.
 type Reply struct {
 	ExecutionCount int
-	// Truncated is set where output was too much to be taken.
+	// Truncated is set if there was too much output to keep.
 	Truncated bool
 }
 
@@ -124,7 +123,7 @@ func Connect(ctx context.Context, conn *Connection) (*Kernel, error) {
 	return k, nil
 }
 
-// patiently dials until somebody answers.
+// patiently dials until something answers.
 func (k *Kernel) patiently(ctx context.Context, port int, kind string) (*socket, error) {
 	for pause := 2 * time.Millisecond; ; pause = min(pause*3/2, 50*time.Millisecond) {
 		s, err := k.conn.dial(ctx, port, kind)
@@ -139,8 +138,8 @@ func (k *Kernel) patiently(ctx context.Context, port int, kind string) (*socket,
 	}
 }
 
-// greet asks the kernel about itself until the answer is heard on both
-// sockets: a subscription takes effect some time after it is made.
+// greet asks the kernel about itself until the answer is received on both sockets: a
+// subscription takes effect some time after it is made.
 func (k *Kernel) greet(ctx context.Context) error {
 	for {
 		x := newExecution()
@@ -160,7 +159,7 @@ func (k *Kernel) greet(ctx context.Context) error {
 	}
 }
 
-// Close gives the connection up. The kernel runs on.
+// Close closes the connection. The kernel keeps running.
 func (k *Kernel) Close() {
 	k.once.Do(func() {
 		close(k.closed)
@@ -178,8 +177,8 @@ type Options struct {
 	Silent bool
 }
 
-// Execute runs code to its end and calls fn for what it gives. Ending ctx does
-// not end the code: interrupt it for that, and keep waiting.
+// Execute runs code to its end and calls fn for its output. Ending ctx does not end the code:
+// interrupt it for that, and keep waiting.
 func (k *Kernel) Execute(ctx context.Context, code string, o Options, fn func(Output) error) (Reply, error) {
 	x := newExecution()
 	err := k.request(x, "execute_request", map[string]any{
@@ -235,8 +234,8 @@ func (k *Kernel) finish(x *execution) {
 	}
 }
 
-// Interrupt asks the kernel, by message, to stop what it does. Kernels that
-// want a signal are sent one by those who started them.
+// Interrupt asks the kernel, by message, to stop what it does. Kernels that need a signal get
+// one from whoever started them.
 func (k *Kernel) Interrupt(ctx context.Context) error { return k.control(ctx, "interrupt_request") }
 
 // control sends a message that does not wait behind running code.
@@ -299,8 +298,7 @@ type incoming struct {
 	content []byte
 }
 
-// receive hands messages to the execution that they belong to, until the
-// connection ends.
+// receive passes messages to the execution that they belong to, until the connection ends.
 func (k *Kernel) receive(s *socket, handle func(*execution, incoming)) {
 	defer k.Close()
 	for {
@@ -333,7 +331,7 @@ func (k *Kernel) withCurrent(f func(*execution)) {
 	}
 }
 
-// parse checks a message's signature and takes it apart.
+// parse checks a message's signature and decodes it.
 func (k *Kernel) parse(frames [][]byte) (m incoming, parent string, ok bool) {
 	for len(frames) > 0 && string(frames[0]) != delimiter {
 		frames = frames[1:]
@@ -349,15 +347,15 @@ func (k *Kernel) parse(frames [][]byte) (m incoming, parent string, ok bool) {
 }
 
 const (
-	// maxQueued bounds the bytes of output that wait to be taken. A kernel must
-	// be read all the time: it drops what is not taken.
+	// maxQueued bounds the bytes of output that wait to be taken. A kernel must be read
+	// continuously: it drops what is not read.
 	maxQueued = 8 << 20
 )
 
-// execution is one request and what comes back for it.
+// execution is one request and its answers.
 type execution struct {
 	id   string
-	done chan struct{} // closed when the reply and the end were heard
+	done chan struct{} // closed when the reply and the end were received
 
 	mu      sync.Mutex
 	queue   []Output
@@ -434,7 +432,7 @@ func (x *execution) push(o Output) {
 	}
 }
 
-// end notes one of the two things that must be heard.
+// end records one of the two messages that must be received.
 func (x *execution) end(replied, idle bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

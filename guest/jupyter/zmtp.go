@@ -2,8 +2,7 @@
 // running code needs, over as much of ZeroMQ's protocol as those need. Only
 // the guest's agent uses it.
 //
-// A kernel belongs to the user inside, so what it sends is bounded here and
-// trusted with nothing.
+// A kernel belongs to the user inside, so its messages are bounded here, and never trusted.
 package jupyter
 
 import (
@@ -160,7 +159,7 @@ func (s *socket) readHeader() (flags byte, size uint64, err error) {
 	return flags, binary.BigEndian.Uint64(head[:]), nil
 }
 
-// readBody takes memory for a frame as it comes, not as it is announced.
+// readBody allocates memory for a frame as it arrives, not as it is announced.
 func (s *socket) readBody(size int64) ([]byte, error) {
 	if size <= 64<<10 {
 		body := make([]byte, size)

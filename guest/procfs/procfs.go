@@ -1,5 +1,5 @@
-// Package procfs reads information on processes and memory from /proc. Only the
-// guest's agent uses it.
+// Package procfs reads information about processes and memory from /proc. Only the guest's agent
+// uses it.
 package procfs
 
 import (
@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is one line of the process table.
+// Process is one row of the process table.
 type Process struct {
 	PID, PPID, PGID, SID int
 	Name                 string
@@ -25,7 +25,7 @@ type Process struct {
 	CPUTicks int64
 }
 
-// Dead reports whether the process only waits to be reaped.
+// Dead reports whether the process has ended and only waits to be reaped.
 func (p Process) Dead() bool { return p.State == 'Z' || p.State == 'X' }
 
 var errFormat = errors.New("unexpected format")
@@ -33,7 +33,7 @@ var errFormat = errors.New("unexpected format")
 // maxRead limits what is read of one file under /proc.
 const maxRead = 64 << 10
 
-// All lists the processes that there are. Those that end meanwhile are left out.
+// All lists the processes, except those that end meanwhile.
 func All() ([]Process, error) {
 	d, err := os.Open("/proc")
 	if err != nil {
@@ -66,8 +66,8 @@ func Read(pid int) (Process, error) {
 	return parseStat(b)
 }
 
-// parseStat reads the form of /proc/PID/stat. The name is in parentheses and
-// may itself hold parentheses and blanks.
+// parseStat parses /proc/PID/stat. The name is in parentheses and may itself contain parentheses
+// and blanks.
 func parseStat(b []byte) (Process, error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 1 || end < open {
@@ -92,7 +92,7 @@ func parseStat(b []byte) (Process, error) {
 	}, nil
 }
 
-// Command returns the argument vector of a process. A thread of the kernel has none.
+// Command returns the argument vector of a process. Kernel threads have none.
 func Command(pid int) []string {
 	b, err := read(pid, "cmdline")
 	if b = bytes.TrimRight(b, "\x00"); err != nil || len(b) == 0 {
@@ -101,7 +101,7 @@ func Command(pid int) []string {
 	return strings.Split(string(b), "\x00")
 }
 
-// UID returns who runs a process.
+// UID returns the user id of a process.
 func UID(pid int) (uint32, error) {
 	var st unix.Stat_t
 	err := unix.Stat("/proc/"+strconv.Itoa(pid), &st)

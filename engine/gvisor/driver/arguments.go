@@ -20,7 +20,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// PanicLog is the file in a machine's folder that takes the sentry's last words.
+// PanicLog is the file in a machine's folder that receives the sentry's panics.
 const PanicLog = "panic.log"
 
 // flags are the library's options for one machine.
@@ -38,16 +38,16 @@ func flags(dir string) []string {
 		"--host-settings=ignore",
 		"--watchdog-action=log",
 		"--systrap-disable-fast-path=" + strconv.FormatBool(runtime.NumCPU() == 1),
-		// The network device loses nothing on its way, and one processor takes its packets
-		// without handing them to another thread.
+		// The network device loses no packets, and one processor handles them without passing
+		// them to another thread.
 		"--rx-checksum-offload=true",
 		"--tx-checksum-offload=true",
 		"--network-processors-per-channel=1",
 	}
 }
 
-// anyConfig is the configuration of a machine of no folder. To make one takes a
-// millisecond.
+// anyConfig is the configuration of a machine without a folder. It is kept because making one
+// takes a millisecond.
 var anyConfig = sync.OnceValues(func() (*config.Config, error) {
 	fs := flag.NewFlagSet("sentry", flag.ContinueOnError)
 	config.RegisterFlags(fs)
@@ -57,11 +57,10 @@ var anyConfig = sync.OnceValues(func() (*config.Config, error) {
 	return config.NewFromFlags(fs)
 })
 
-// cpuPeriod is the period, in microseconds, that cgroups show inside.
+// cpuPeriod is the period, in microseconds, that cgroups inside show.
 const cpuPeriod = 100_000
 
-// hostFlags tell the sentry what it would otherwise read from the host and
-// cannot.
+// hostFlags tell the sentry what it would otherwise read from the host, and cannot.
 var hostFlags = sync.OnceValue(func() (flags []string) {
 	read := func(path string) string {
 		b, _ := os.ReadFile(path) // not every host has it
@@ -90,7 +89,7 @@ func overlaySize(patched bool, l bothy.Limits) string {
 	return size
 }
 
-// flagOf is the flag that passes a file to a sentry.
+// flagOf returns the flag that passes a file to a sentry.
 var flagOf = map[Role]string{
 	RolePanicLog: "panic-log-fd", RoleRoot: "io-fds", RoleGuest: "io-fds", RoleFilestore: "gofer-filestore-fds",
 	RoleFilesTar: "rootfs-upper-tar-fd", RoleSpec: "spec-fd", RoleControl: "controller-fd", RoleNull: "stdio-fds", RoleReady: "start-sync-fd",
@@ -102,7 +101,7 @@ func Prepare(l Launch) (p Prepared, err error) {
 	for i, role := range l.Files {
 		name := flagOf[role]
 		if name == "" {
-			return p, fmt.Errorf("a sentry has no use for a file %q", role)
+			return p, fmt.Errorf("a sentry knows no file with the role %q", role)
 		}
 		early := role == RolePanicLog
 		given[early] = append(given[early], fmt.Sprintf("--%s=%d", name, l.FirstFD+i))
@@ -120,9 +119,9 @@ func Prepare(l Launch) (p Prepared, err error) {
 	p.Boot = len(p.Args)
 	p.Args = slices.Concat(p.Args, hostFlags(), []string{
 		"--bundle=" + l.Dir, "--gofer-mount-confs=" + layers.String(),
-		// Of the first a program that mounts a file system in memory gets a half.
+		// A file system in memory that a program mounts gets half of the first.
 		"--total-host-memory=" + strconv.FormatUint(memory, 10), "--total-memory=" + strconv.FormatUint(memory, 10),
-		// What is seen inside. The limits themselves are the cgroup's.
+		// These are what programs inside see. The limits themselves are the cgroup's.
 		"--cpu-num=" + strconv.Itoa(max(1, int(math.Ceil(l.Limits.CPU)))),
 		"--cpu-period=" + strconv.Itoa(cpuPeriod), "--cpu-quota=" + strconv.Itoa(int(l.Limits.CPU*cpuPeriod)),
 	}, given[false], []string{l.Name})

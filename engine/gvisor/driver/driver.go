@@ -23,12 +23,12 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
-// Arg is the first argument that makes a sentry's program a driver: it reads a Request from
-// its standard input, and writes a Prepared to its standard output, or nothing. What fails
-// is said on the standard error.
+// Arg is the first argument that makes a sentry's program a driver: it reads a Request from its
+// standard input, and writes a Prepared, or nothing, to its standard output. Errors go to the
+// standard error.
 const Arg = "driver"
 
-// FirstFD is the descriptor of the first of a request's files, in a driver.
+// FirstFD is the descriptor of a request's first file, in a driver.
 const FirstFD = 3
 
 // Request is a request to a driver: to prepare a launch, or to do something on the control
@@ -37,11 +37,11 @@ type Request struct {
 	Launch *Launch `json:"launch,omitempty"`
 	Socket string  `json:"socket,omitempty"`
 	Op     *Op     `json:"op,omitempty"`
-	// Files is how many files there are.
+	// Files is the number of files.
 	Files int `json:"files,omitempty"`
 }
 
-// Launch is a sentry that is to be started.
+// Launch describes a sentry to start.
 type Launch struct {
 	// Name is the sentry's name for its sandbox, and Dir the folder of the machine.
 	Name string `json:"name"`
@@ -51,12 +51,12 @@ type Launch struct {
 	Guest    string       `json:"guest"`
 	Hostname string       `json:"hostname"`
 	Limits   bothy.Limits `json:"limits"`
-	// CPUFeatures are those of the processor that programs are shown; empty means all.
+	// CPUFeatures are the processor features that programs see; empty means all.
 	CPUFeatures []string `json:"cpu_features,omitempty"`
 	// Files are the roles of the files that it will have, from FirstFD on.
 	Files   []Role `json:"files"`
 	FirstFD int    `json:"first_fd"`
-	// Patched says that the sentry's library is patched. A driver knows it of itself.
+	// Patched says that the sentry's library is patched. A driver finds that out by itself.
 	Patched bool `json:"-"`
 	// Off are the optimisations that a maintainer has switched off.
 	Off tuning.Off `json:"-"`
@@ -70,44 +70,44 @@ const (
 	RolePanicLog  Role = "panic-log"
 	RoleRoot      Role = "root"      // the image of the root file system
 	RoleGuest     Role = "guest"     // the image with the guest
-	RoleFilestore Role = "filestore" // what the sandbox writes
-	RoleFilesTar  Role = "files-tar" // what it begins with
+	RoleFilestore Role = "filestore" // the writable layer
+	RoleFilesTar  Role = "files-tar" // a tar of initial files
 	RoleSpec      Role = "spec"
 	RoleControl   Role = "control" // the control socket
-	RoleNull      Role = "null"    // three of them: its standard files
-	RoleReady     Role = "ready"   // a pipe, at which it says that it is ready
+	RoleNull      Role = "null"    // three of them: the standard files
+	RoleReady     Role = "ready"   // a pipe on which it reports that it is ready
 )
 
 // Prepared is how to start a sentry.
 type Prepared struct {
-	// Args are its arguments. At Boot those of Alone are inserted if it has to sandbox
-	// itself, or MountFD with the number of a descriptor if that was done for it.
+	// Args are its arguments. Those of Alone are inserted at Boot if it has to sandbox itself,
+	// or MountFD with the number of a descriptor if that was done for it.
 	Args    []string `json:"args"`
 	Boot    int      `json:"boot"`
 	Alone   []string `json:"alone"`
 	MountFD string   `json:"mount_fd"`
-	// Spec is the file of RoleSpec.
+	// Spec is the content of RoleSpec's file.
 	Spec json.RawMessage `json:"spec"`
 }
 
-// Op is something that a sentry is to do.
+// Op is an operation for a sentry to execute.
 type Op struct {
 	Name OpName `json:"name"`
 	// Container is the sentry's name for its sandbox.
 	Container string `json:"container,omitempty"`
-	// Small looks for what need not be written.
+	// Small skips what need not be written.
 	Small bool `json:"small,omitempty"`
 }
 
 // OpName names an Op.
 type OpName string
 
-// What sentries do.
+// The operations of sentries.
 const (
 	// OpStart starts process 1. Its file is the sentry's end of the network device.
 	OpStart OpName = "start"
-	// OpRestore reads a kernel. Its files are the sentry's end of the network device and those of
-	// the image, as they are listed by ImageFiles.
+	// OpRestore reads a kernel. Its files are the sentry's end of the network device and those
+	// of the image, in the order of ImageFiles.
 	OpRestore OpName = "restore"
 	// OpCheckpoint writes the kernel to the files of an image.
 	OpCheckpoint OpName = "checkpoint"
@@ -118,14 +118,14 @@ const (
 	OpResume OpName = "resume"
 )
 
-// The files of an image of a kernel. The names are a part of the form of snapshots.
+// The files of an image of a kernel. The names are part of the format of snapshots.
 const (
 	StateFile     = "checkpoint.img"
 	PagesMetaFile = "pages_meta.img"
 	PagesFile     = "pages.img"
 )
 
-// ImageFiles are the files of an image in the order in which they are given.
+// ImageFiles are the files of an image in the order in which they are passed.
 var ImageFiles = []string{StateFile, PagesMetaFile, PagesFile}
 
 // Connect opens a connection to a sentry's control socket.
@@ -135,11 +135,11 @@ func Connect(path string) (*urpc.Client, error) {
 		return nil, err
 	}
 	defer socket.Close()
-	// The path by way of the descriptor is short enough for a socket's address.
+	// The path through the descriptor is short enough for a socket's address.
 	return client.ConnectTo(fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
 }
 
-// Do has a sentry do something. The files stay open.
+// Do has a sentry execute an operation. The files stay open.
 func Do(conn *urpc.Client, op Op, files []*os.File) error {
 	if want := map[OpName]int{OpStart: 1, OpRestore: 1 + len(ImageFiles), OpCheckpoint: len(ImageFiles), OpTar: 1}[op.Name]; len(files) != want {
 		return fmt.Errorf("%q needs %d files and has %d", op.Name, want, len(files))
@@ -190,7 +190,7 @@ func Serve(in io.Reader, out io.Writer) error {
 		return json.NewEncoder(out).Encode(p)
 	}
 	if q.Op == nil || q.Files < 0 {
-		return fmt.Errorf("this sentry's driver is asked for nothing that it knows")
+		return fmt.Errorf("this sentry's driver was sent a request that it does not know")
 	}
 	files := make([]*os.File, q.Files)
 	for i := range files {

@@ -12,8 +12,8 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
 )
 
-// setNetwork tells a sentry all that is known of the network device, for which the library's own
-// client asks the host.
+// setNetwork tells a sentry everything about the network device, which the library's own client
+// would read from the host.
 func setNetwork(conn *urpc.Client, packets *os.File, restore bool) error {
 	args, err := network(packets)
 	if err != nil {

@@ -19,16 +19,16 @@ const (
 )
 
 // rootImage and guestImage are placeholders for the images, which the sentry gets as
-// descriptors. A checkpoint can only be restored with the original names, and an image
-// may be elsewhere by then.
+// descriptors. A checkpoint can only be restored with its original names, and an image may have
+// moved by then.
 const (
 	rootImage  = "/root.erofs"
 	guestImage = "/guest.erofs"
 )
 
-// commandCaps are what the commands of root may do inside their own kernel, and
-// guestCaps what process 1 may do. Otherwise the guest would have to drop the
-// difference itself, which takes much longer.
+// commandCaps are what root's commands may do inside their own kernel, and guestCaps what
+// process 1 may do. Without the latter, the guest would have to drop the difference itself,
+// which takes much longer.
 var (
 	commandCaps = []string{
 		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
@@ -39,15 +39,15 @@ var (
 	}, commandCaps...)
 )
 
-// guestEnv is the environment of process 1 alone; its guards are in this engine's kernel.
+// guestEnv is the environment of process 1 alone; this engine's kernel guards it.
 func guestEnv(off tuning.Off) []string {
 	env := []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		abi.EnvSpared + "=1", abi.EnvBound + "=1",
 	}
 	if !off[tuning.GuestEnv] {
-		// One processor, no collection of garbage while it starts and no interruption of
-		// what runs save it system calls, which cost much in there.
+		// One processor, no garbage collection during the start and no preemption save it system
+		// calls, which are expensive inside.
 		env = append(env, "GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1,containermaxprocs=0,updatemaxprocs=0,multipathtcp=0,decoratemappings=0")
 	}
 	return env
@@ -67,14 +67,14 @@ func ociSpec(s Launch, emptyRoot string) *specs.Spec {
 			Env:  guestEnv(s.Off),
 			Cwd:  "/",
 			Capabilities: &specs.LinuxCapabilities{
-				// What is inheritable passes the bounding set. The guest gives that
-				// up before it starts any command.
+				// Inheritable capabilities survive the bounding set. The guest drops them before
+				// it starts any command.
 				Bounding: commandCaps, Inheritable: guestCaps, Effective: guestCaps, Permitted: guestCaps,
 			},
 			Rlimits: []specs.POSIXRlimit{
 				{Type: "RLIMIT_NPROC", Hard: processes, Soft: processes},
-				// The soft bound is what commands begin with, as on any Linux: some
-				// programs close every file that they might have open, one by one.
+				// Commands start with the soft limit, as on any Linux: some programs close every
+				// file that they might have open, one by one.
 				{Type: "RLIMIT_NOFILE", Hard: 1 << 20, Soft: 1024},
 				{Type: "RLIMIT_CORE", Hard: 0, Soft: 0},
 				{Type: "RLIMIT_MEMLOCK", Hard: 8 << 20, Soft: 8 << 20},
@@ -102,23 +102,23 @@ func ociSpec(s Launch, emptyRoot string) *specs.Spec {
 		},
 	}
 	if len(s.CPUFeatures) > 0 {
-		// A checkpoint keeps those that it began with.
+		// A checkpoint requires those that it began with.
 		spec.Annotations[specutils.AnnotationCPUFeatures] = strings.Join(s.CPUFeatures, ",")
 	}
-	// Where the first files came from is not said here (the sentry gets them as a
-	// descriptor): a checkpoint is restored only with the annotations that it began with.
+	// The origin of the initial files is not recorded here (the sentry gets them as a
+	// descriptor): a checkpoint is restored only with its original annotations.
 	return spec
 }
 
-// share bounds a file system in memory to a part of the sandbox's memory, so
-// that its files alone cannot be what ends the sandbox.
+// share limits a file system in memory to a part of the sandbox's memory, so that its files
+// alone cannot exhaust it.
 func share(l bothy.Limits, part int64, options ...string) []string {
 	return append(options, fmt.Sprintf("size=%dk", l.MemoryBytes()/part>>10), fmt.Sprintf("nr_inodes=%d", Inodes(l)/part))
 }
 
-// inodeBytes is the memory for each file that a sandbox may have: a file, a folder or a
-// link takes up to 2 KB of the kernel's, and as much again until garbage is collected.
+// inodeBytes is the memory for each file that a sandbox may have: a file, folder or link takes
+// up to 2 KB of the kernel's, and as much again until garbage is collected.
 const inodeBytes = 8 << 10
 
-// Inodes is how many files there may be, in addition to the template's.
+// Inodes returns how many files there may be, in addition to the template's.
 func Inodes(l bothy.Limits) int64 { return l.MemoryBytes() / inodeBytes }

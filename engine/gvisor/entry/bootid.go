@@ -13,9 +13,9 @@ import (
 // machine is the id of the machine that this sandbox was adopted as, or nil.
 var machine atomic.Pointer[string]
 
-// mixBootID makes /proc/sys/kernel/random/boot_id, the only static file that is a UUID,
-// unique in each copy: the kernel's memory has the same value in each. It does not change
-// when a sandbox is paused and resumed.
+// mixBootID makes /proc/sys/kernel/random/boot_id, the only static file that is a UUID, unique
+// in each copy: the kernel's memory holds the same value in all of them. It does not change when
+// a sandbox is paused and resumed.
 func mixBootID() {
 	onStaticFile(func(data string) string {
 		if id := machine.Load(); id != nil && isUUID(data) {
@@ -27,7 +27,7 @@ func mixBootID() {
 
 func bootID(kernels, machine string) string {
 	u := sha256.Sum256([]byte(strings.TrimSpace(kernels) + machine))
-	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80 // a random one, says RFC 9562
+	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80 // a random one, by RFC 9562
 	return fmt.Sprintf("%x-%x-%x-%x-%x\n", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
@@ -43,10 +43,10 @@ func isUUID(s string) bool {
 	return true
 }
 
-// longestMachine is how long the id of a machine may be.
+// longestMachine is the maximum length of a machine's id.
 const longestMachine = 64
 
-// noteMachine reads the id that process 1 gives with its word that it is adopted.
+// noteMachine reads the id that process 1 passes when it reports that it is adopted.
 func noteMachine(t *kernel.Task, args arch.SyscallArguments) {
 	n := args[2].SizeT()
 	if n == 0 || n > longestMachine {

@@ -15,12 +15,12 @@ import (
 const (
 	callSize     = int(unsafe.Sizeof(abi.BatchCall{}))
 	resultOffset = unsafe.Offsetof(abi.BatchCall{}.Result)
-	// mostCalls is how many calls there are in a row at most.
+	// mostCalls is the most calls in a batch.
 	mostCalls = 64
 )
 
-// calling lets process 1 make a row of system calls; see abi.PrctlBatch.
-// They pass the same guards as each by itself.
+// calling lets process 1 execute a batch of system calls; see abi.PrctlBatch. They pass the same
+// guards as single calls.
 func calling(prctl kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		if args[0].Int() != abi.PrctlBatch || !isProcessOne(t) && !isBegunByProcessOne(t) {

@@ -10,16 +10,16 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
-// clockAfter is when the library looks at the host's clocks for the second time. From
-// then on programs read the time without a system call. By itself it looks again after
-// a second, while a Go program reads the time more than a hundred times to start. It
-// looks for less than a microsecond, so the clocks' rate is right to some ten parts in
-// a million until they are set right by the next look.
+// clockAfter is when the library reads the host's clocks for the second time. From then on
+// programs read the time without a system call. By default that is after a second, but a Go
+// program reads the time more than a hundred times while it starts. The reading takes less than
+// a microsecond, so the clocks' rate is right to some ten parts per million until the next one
+// corrects it.
 const clockAfter = 5 * time.Millisecond
 
 var clockOnce sync.Once
 
-// hastenClocks makes the kernel's clocks ready. The first task runs already.
+// hastenClocks calibrates the kernel's clocks early. The first task already runs.
 func hastenClocks(k *kernel.Kernel) {
 	clockOnce.Do(func() {
 		if !tuning.On(tuning.Clock) {

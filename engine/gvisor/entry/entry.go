@@ -34,8 +34,8 @@ func Main() error {
 	if err := closeInherited(os.Args[1:]); err != nil {
 		return fmt.Errorf("close what was inherited: %w", err)
 	}
-	// The server ends a sentry with SIGKILL. These come from elsewhere, such as a host
-	// that shuts down, and are not meant for it alone.
+	// The server ends a sentry with SIGKILL. These signals come from elsewhere, such as a host
+	// that shuts down, and are not meant for the sentry alone.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM)
 	hurry()
 	log.SetLevel(log.Warning) // what the library would say otherwise is not read
@@ -74,10 +74,10 @@ func Main() error {
 	return nil
 }
 
-// narrow takes direct access to the host's files back from the sentry. The
-// library, on the server's side, ties two things to that one option: a user
-// namespace of our choice, in which the sentry sheds its capabilities without
-// running itself again, and a wider system call filter. We want the first only.
+// narrow revokes the sentry's direct access to the host's files. On the server's side, the
+// library ties two things to that one option: a user namespace of our choice, in which the
+// sentry drops its capabilities without executing itself again, and a wider system call filter.
+// We want only the first.
 func narrow(args []string) {
 	for i, a := range args {
 		if a == "--directfs=true" {

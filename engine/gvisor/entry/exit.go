@@ -6,9 +6,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// leaving closes the files of an exiting process before its memory is freed, which
-// takes longer than everything else: readers of its output see end of file
-// meanwhile.
+// leaving closes the files of an exiting process before its memory is freed, which takes longer
+// than everything else: readers of its output see end of file sooner.
 func leaving(exit kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		files := t.FDTable()

@@ -11,15 +11,14 @@ import (
 
 //go:generate go test -modfile=../../../bin/go.mod -tags=gvisorpatched -run IsWhatTheLibraryCompiles -update .
 
-// presetFilter gives the library a precompiled filter for the sentry's own system calls,
-// which it would otherwise compile at every start, a fifth of the work of one. A test
-// compares the two. If there is none for an architecture or configuration, the library
-// compiles it as usual.
+// presetFilter gives the library a precompiled filter for the sentry's own system calls, which
+// it would otherwise compile at every start: a fifth of the work of one. A test compares the
+// two. If there is none for an architecture or configuration, the library compiles it as usual.
 func presetFilter() { presetFilters(compiledFilters...) }
 
-// presetStubFilters gives the library precompiled filters for the processes in which a
-// sandbox's programs run. They contain addresses that could only by chance differ from
-// the sentry's. A test compares them with what the library would compile.
+// presetStubFilters gives the library precompiled filters for the processes in which a sandbox's
+// programs run. They contain addresses that almost never differ from the sentry's. A test
+// compares them with what the library would compile.
 func presetStubFilters() {
 	onStubFilter(renderStubFilter)
 }
@@ -27,7 +26,7 @@ func presetStubFilters() {
 func renderStubFilter(name string, _ *seccomp.Program, addresses []uintptr) ([]bpf.Instruction, error) {
 	for _, f := range compiledStubFilters {
 		if f.Name == name {
-			f.Bytecode32 = slices.Clone(f.Bytecode32) // it is rendered in place, and processes are made side by side
+			f.Bytecode32 = slices.Clone(f.Bytecode32) // it is rendered in place, and processes are made concurrently
 			return f.RenderInstructions(addressValues(addresses))
 		}
 	}

@@ -12,14 +12,14 @@ const (
 	// hurryBytes is how much memory this process may take while garbage
 	// collection is deferred.
 	hurryBytes = 64 << 20
-	// calmAfter is how long the first commands are spared the work of taking it
-	// away.
+	// calmAfter is how long garbage collection stays deferred, so that the first commands need
+	// not wait for it.
 	calmAfter = 2 * time.Second
 	// calmPercent is the usual GOGC setting: garbage in percent of live memory.
 	calmPercent = 100
 )
 
-// hurry defers garbage collection, which takes a fifth of the work of a start.
+// hurry defers garbage collection, which is a fifth of the work of a start.
 func hurry() {
 	if !tuning.On(tuning.Garbage) {
 		return
@@ -28,7 +28,7 @@ func hurry() {
 	debug.SetMemoryLimit(hurryBytes)
 }
 
-// calmDown ends that once the sandbox is in use.
+// calmDown ends the deferral once the sandbox is in use.
 func calmDown() {
 	if !tuning.On(tuning.Garbage) {
 		return
@@ -40,11 +40,11 @@ func calmDown() {
 	})
 }
 
-// hurryFor defers garbage collection for a moment in which the sandbox waits, as long
-// as that does not take much more memory than is already in use.
+// hurryFor defers garbage collection for a moment while the sandbox waits, as long as that does
+// not take much more memory than is already in use.
 func hurryFor(d time.Duration) {
 	if !gate.isOpen.Load() || !tuning.On(tuning.Garbage) {
-		return // it lies already, or never
+		return // it is deferred already, or never
 	}
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryOfRuntime() + hurryBytes/2)
@@ -55,7 +55,7 @@ func hurryFor(d time.Duration) {
 	})
 }
 
-// memoryOfRuntime is what this process's own runtime holds of the host's memory.
+// memoryOfRuntime is how much of the host's memory this process's own runtime holds.
 func memoryOfRuntime() int64 {
 	held := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(held)

@@ -11,10 +11,9 @@ import (
 	"github.com/bothy-dev/bothy/guest/abi"
 )
 
-// gate keeps the processes of a snapshot from continuing with the old identity. It
-// is shut when the sentry starts. Until process 1 opens it, at the end of the
-// adoption, no other process gets through a system call: nothing of the old
-// identity can be read, and nothing can be sent.
+// gate keeps the processes of a snapshot from continuing with the old identity. It is closed
+// when the sentry starts. Until process 1 opens it, at the end of the adoption, no other process
+// gets through a system call: nothing of the old identity can be read, and nothing can be sent.
 //
 // A task that waited in a system call when the snapshot was taken restarts that
 // call after the restore, so it reaches the gate, too.
@@ -45,9 +44,9 @@ func (b *barrier) pass(t *kernel.Task) error {
 	return nil
 }
 
-// isBegunByProcessOne reports whether the task is a child of process 1 that still
-// shares its memory: process 1 waits until it executes something else, and could
-// not open the gate before.
+// isBegunByProcessOne reports whether the task is a child of process 1 that still shares its
+// memory: process 1 waits until the child executes another program, and could not open the gate
+// before.
 func isBegunByProcessOne(t *kernel.Task) bool {
 	one := t.Kernel().RootPIDNamespace().ThreadGroupWithID(1)
 	if one == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
-// guards are put before system calls. They add what Linux does and the
-// library's kernel leaves out. A guard that returns an error refuses the call.
+// guards run before system calls. They add what Linux does and the library's kernel omits. A
+// guard that returns an error refuses the call.
 var guards = map[string]guard{
 	// Signals that process 1 does not handle cannot end it under Linux. Here
 	// `kill -STOP 1` would make the sandbox deaf to the server.
@@ -24,8 +24,8 @@ var guards = map[string]guard{
 	"prlimit64":         sparesProcessOne(func(a arch.SyscallArguments) bool { return a[2].Pointer() != 0 }),
 	"pidfd_open":        sparesProcessOne(func(arch.SyscallArguments) bool { return true }),
 
-	// RLIMIT_NPROC is kept by Linux, and nothing is born without memory. Here a
-	// fork bomb would continue until the host's kernel ends the sandbox.
+	// Linux enforces RLIMIT_NPROC, and starts nothing without memory. Here a fork bomb would
+	// continue until the host's kernel ends the sandbox.
 	"clone":  hasRoom,
 	"clone3": hasRoom,
 	"fork":   hasRoom,
@@ -49,7 +49,7 @@ var wraps = map[string]wrap{
 
 type wrap func(kernel.SyscallFn) kernel.SyscallFn
 
-// tuned is a wrap, or nothing where that is switched off.
+// tuned returns a wrap, or nothing if that is switched off.
 func tuned(name string, w wrap) wrap {
 	if tuning.On(name) {
 		return w
@@ -57,7 +57,7 @@ func tuned(name string, w wrap) wrap {
 	return func(call kernel.SyscallFn) kernel.SyscallFn { return call }
 }
 
-// installGuards puts them before the calls of the processors that are known here.
+// installGuards puts them before the calls of the architectures known here.
 func installGuards() {
 	for _, table := range kernel.SyscallTables() {
 		for number, call := range table.Table {
@@ -123,9 +123,8 @@ func sparesProcessOne(changes func(arch.SyscallArguments) bool) guard {
 	}
 }
 
-// hasRoom lets a new process or thread come into being while the sandbox has
-// fewer than process 1's limit, and memory left. Process 1 itself may start
-// more: it is how a full sandbox can still be helped.
+// hasRoom allows a new process or thread while the sandbox has fewer than process 1's limit, and
+// memory left. Process 1 itself may start more: a full sandbox can still be helped through it.
 func hasRoom(t *kernel.Task, _ arch.SyscallArguments) error {
 	root := t.Kernel().RootPIDNamespace()
 	one := root.ThreadGroupWithID(1)

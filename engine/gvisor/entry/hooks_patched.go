@@ -30,10 +30,10 @@ func onAllocate(f func(*pgalloc.MemoryFile, uint64)) { pgalloc.OnAllocate = f }
 const tellsOfAllocations = true
 
 // onSetProcessors makes the library call f instead of runtime.GOMAXPROCS. It returns the
-// argument of the last call.
+// argument of the last such call.
 func onSetProcessors(f func(n int) int) { gomaxprocs.OnSet = f }
 
-// delayFastPathUntil has the library wait awake for system calls when wait has returned, in a
+// delayFastPathUntil makes the library busy-wait for system calls once wait has returned, in a
 // process that will then have n processors.
 func delayFastPathUntil(n int, wait func()) { systrap.DelayFastPath(n, wait) }
 
@@ -43,13 +43,13 @@ func setExtraProcessors(n int) { systrap.ExtraProcessors = n }
 // onStaticFile lets f provide the content of static files.
 func onStaticFile(f func(data string) string) { vfs.OnStaticFile = f }
 
-// onStubFilter has f asked before the library compiles a filter of the processes in which a
+// onStubFilter has f asked before the library compiles a filter for the processes in which a
 // sandbox's programs run.
 func onStubFilter(f func(name string, p *seccomp.Program, addresses []uintptr) ([]bpf.Instruction, error)) {
 	systrap.OnCompile = f
 }
 
-// presetFilters gives the library filters of the sentry's own system calls.
+// presetFilters gives the library filters for the sentry's own system calls.
 func presetFilters(programs ...precompiledseccomp.Program) { filter.Preset(programs...) }
 
 // savedTypes are the types that the library saves and loads.
@@ -58,14 +58,13 @@ func savedTypes() []reflect.Type { return state.Types() }
 // skipTracePoints keeps the library from describing its trace points.
 func skipTracePoints() { seccheck.SkipInitialize() }
 
-// calibrateIn has the kernel's clocks look at the host's in d, if it has clocks.
+// calibrateIn makes the kernel's clocks read the host's in d, if it has clocks.
 func calibrateIn(t *kernel.Timekeeper, d time.Duration) bool { return t.CalibrateIn(d) }
 
 // knowsAnonymousMemory says whether eachAnonymous visits anything.
 const knowsAnonymousMemory = true
 
-// eachAnonymous visits a process's anonymous memory, with its place in f. The kernel is
-// paused.
+// eachAnonymous visits a process's anonymous memory, with its offset in f. The kernel is paused.
 func eachAnonymous(m *mm.MemoryManager, f *pgalloc.MemoryFile, visit func(hostarch.AddrRange, uint64)) {
 	m.AnonymousMemory(f, visit)
 }

@@ -15,7 +15,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 )
 
-// The published library has no hooks, and does by itself what hooks_patched.go spares it.
+// The published library has no hooks, and does what hooks_patched.go would avoid.
 
 func onAllocate(func(*pgalloc.MemoryFile, uint64)) {}
 

@@ -16,10 +16,9 @@ func donated(flag string) (fd string, ok bool) {
 	return fd, ok && fd != "-1"
 }
 
-// closeInherited closes descriptors that the server leaked. The library opens
-// sockets that other programs inherit: the packet socket on one sandbox's network
-// device and its control socket could end up in the next sandbox's sentry, and if
-// their numbers collide with the sentry's own, it cannot start.
+// closeInherited closes descriptors that leaked from the server. The library opens sockets that
+// other programs inherit: one sandbox's packet socket and control socket could end up in the
+// next sandbox's sentry, which cannot start if their numbers collide with its own.
 func closeInherited(args []string) error {
 	given := map[int]bool{0: true, 1: true, 2: true}
 	for _, a := range args {

@@ -16,32 +16,31 @@ import (
 )
 
 // Empty files, pipes, sockets, watches and the like take kernel memory that belongs to no
-// process, or to one that looks small: killing the largest process would not free it, and
-// the sandbox would end. So programs may make the kernel use only a part of the sandbox's
-// memory. Beyond that, calls that allocate fail as they do when Linux runs out of the
-// resource; those that release, and process 1, continue.
+// process, or to one that looks small: killing the largest process would not free it, and the
+// sandbox would end. So programs may make the kernel use only a part of the sandbox's memory.
+// Beyond that, calls that allocate fail as they do when Linux runs out of the resource; calls
+// that release, and process 1, continue.
 const (
-	// kmemPart is which part of the sandbox's memory that is.
+	// The kernel may use one part in kmemPart of the sandbox's memory.
 	kmemPart = 2
-	// kmemSendPart is the additional part of it for sending: a command must be able to
-	// report what has failed.
+	// For sending, it may use one part in kmemSendPart more: a command must be able to report
+	// what has failed.
 	kmemSendPart = 8
-	// kmemEvery is how many calls there are between two looks, while there is room.
+	// kmemEvery is the number of calls between two checks, while there is room.
 	kmemEvery = 64
-	// kmemGrowth is how many bytes more than was live are in use before garbage is
-	// collected to see whether they are live.
+	// kmemGrowth is by how many bytes memory in use must exceed what was live before garbage is
+	// collected to see whether they are live, too.
 	kmemGrowth = 16 << 20
-	// Collecting takes a part of the time at most: a program that is refused again and
-	// again waits for kmemRest times as long as the last collection took, and not longer
-	// than kmemPause.
+	// Collecting takes only a part of the time: a program that is refused repeatedly waits for
+	// kmemRest times as long as the last collection took, at most kmemPause.
 	kmemRest  = 10
 	kmemPause = 200 * time.Millisecond
-	// kmemSpared is how long after a checkpoint was begun, or read, nothing is refused: that
-	// takes memory of which the program knows nothing, and the host allows for it.
+	// kmemSpared is how long nothing is refused after a checkpoint was begun, or read: that
+	// takes memory that the programs did not ask for, and the host allows for it.
 	kmemSpared = 30 * time.Second
 )
 
-// kmem is that of this sentry's only sandbox.
+// kmem watches the kernel memory of this sentry's only sandbox.
 var kmem = kernelMemory{
 	used: heapUsed, collect: runtime.GC, now: time.Now, sleep: time.Sleep,
 	most: func() int64 { return int64(usage.MaximumTotalMemoryBytes) / kmemPart },
@@ -49,10 +48,10 @@ var kmem = kernelMemory{
 
 type kernelMemory struct {
 	calls atomic.Uint64
-	// live is the result of the last collection, and over the threshold beyond which
-	// it is too much.
+	// live is the result of the last collection, and over the threshold beyond which it is too
+	// much.
 	live, over atomic.Int64
-	// spared is until when nothing is refused, in nanoseconds.
+	// spared is the time until which nothing is refused, in nanoseconds.
 	spared atomic.Int64
 
 	used    func() int64
@@ -66,18 +65,18 @@ type kernelMemory struct {
 	took      time.Duration
 }
 
-// heapUsed is what the kernel uses, including garbage, and goroutine stacks, such as
-// those of timers.
+// heapUsed is what the kernel uses, including garbage, and goroutine stacks, such as those of
+// timers.
 func heapUsed() int64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(s)
 	return int64(s[0].Value.Uint64() + s[1].Value.Uint64())
 }
 
-// isFull reports whether the kernel uses more than it may plus n bytes.
+// isFull reports whether the kernel uses more than n bytes beyond its limit.
 func (m *kernelMemory) isFull(beyond int64) bool { return m.seemsFull(beyond) && m.provesFull(beyond) }
 
-// seemsFull looks now and then, garbage included, and costs next to nothing.
+// seemsFull checks from time to time, counting garbage, and costs next to nothing.
 func (m *kernelMemory) seemsFull(beyond int64) bool {
 	known := m.over.Load() > beyond
 	if m.calls.Add(1)%kmemEvery != 0 && !known {
@@ -90,16 +89,16 @@ func (m *kernelMemory) seemsFull(beyond int64) bool {
 	return most > 0 && used > most+beyond && (known || used > m.live.Load()+kmemGrowth) && m.now().UnixNano() > m.spared.Load()
 }
 
-// spare has nothing be refused for a while.
+// spare suspends refusals for a while.
 func (m *kernelMemory) spare() { m.spared.Store(m.now().Add(kmemSpared).UnixNano()) }
 
-// provesFull collects garbage first, so that memory released just now counts.
+// provesFull collects garbage first, so that memory just released does not count.
 func (m *kernelMemory) provesFull(beyond int64) bool {
 	m.look(m.now(), m.most())
 	return m.over.Load() > beyond
 }
 
-// look collects garbage unless that was done since a time.
+// look collects garbage unless that was done since the given time.
 func (m *kernelMemory) look(since time.Time, most int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,7 +116,7 @@ func (m *kernelMemory) look(since time.Time, most int64) {
 	m.took = m.collected.Sub(begun)
 }
 
-// takes refuses a call that takes the kernel's memory with an error.
+// takes refuses a call that uses kernel memory, with an error.
 func takes(why error) guard {
 	return func(t *kernel.Task, _ arch.SyscallArguments) error {
 		if kmem.seemsFull(0) && !isProcessOne(t) && kmem.provesFull(0) {
@@ -127,7 +126,7 @@ func takes(why error) guard {
 	}
 }
 
-// takesIf is takes, if the call's arguments say so.
+// takesIf is takes for calls whose arguments ask for memory.
 func takesIf(is func(arch.SyscallArguments) bool, why error) guard {
 	refuse := takes(why)
 	return func(t *kernel.Task, args arch.SyscallArguments) error {
@@ -145,7 +144,7 @@ func sends(t *kernel.Task, args arch.SyscallArguments) error {
 	}
 	f := t.GetFile(args[0].Int())
 	if f == nil {
-		return nil // the call says so
+		return nil // the call itself reports the error
 	}
 	defer f.DecRef(t)
 	stat, err := f.Stat(t, vfs.StatOptions{Mask: linux.STATX_TYPE})

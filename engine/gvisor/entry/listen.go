@@ -11,11 +11,10 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 )
 
-// The server need not poll whether process 1 listens: the library writes a byte to a
-// pipe when the sentry has started, and the next byte says that process 1 is
-// reachable.
+// The server need not poll whether process 1 listens: the library writes a byte to a pipe when
+// the sentry has started, and the next byte means that process 1 is reachable.
 
-// caller is the end of that pipe, or -1.
+// caller is the write end of that pipe, or -1.
 var caller = calls{fd: -1}
 
 type calls struct {
@@ -25,7 +24,7 @@ type calls struct {
 	restored atomic.Bool
 }
 
-// keepCaller keeps the pipe that the library closes.
+// keepCaller keeps the pipe, which the library would close.
 func keepCaller(args []string) {
 	for _, a := range args {
 		number, ok := strings.CutPrefix(a, "--start-sync-fd=")
@@ -37,8 +36,7 @@ func keepCaller(args []string) {
 	}
 }
 
-// tell reports once that process 1 is reachable. A server that is not told polls
-// instead.
+// tell reports once that process 1 is reachable. A server that gets no report polls instead.
 func (c *calls) tell() {
 	c.once.Do(func() {
 		if c.fd >= 0 {

@@ -14,20 +14,19 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/usage"
 )
 
-// Process 1 kills the largest process at the memory limit. If hundreds compete
-// for the processor and for memory it would come too late, so over the limit
-// all other processes are stopped until enough of them have died.
+// Process 1 kills the largest process at the memory limit. If hundreds of processes compete for
+// processor and memory, it would come too late, so over the limit all other processes are
+// stopped until enough of them have died.
 const (
 	// holdAtMost is the longest stop after each kill: there may be no process
 	// to kill.
 	holdAtMost = 2 * time.Second
-	// holdPause is the time that the others may run when that was in vain,
-	// unless they take more memory.
+	// holdPause is how long the others may run if stopping them was in vain, unless they take
+	// more memory.
 	holdPause = 200 * time.Millisecond
 	// holdLook is how often stopped processes check for memory.
 	holdLook = 5 * time.Millisecond
-	// freePause is how often this process frees unneeded memory while little is
-	// left.
+	// freePause is how often this process returns unneeded memory while little is left.
 	freePause = time.Second
 	// fastest is how quickly memory is expected to fill, in bytes per second.
 	fastest = 4 << 30
@@ -37,17 +36,17 @@ const (
 	// allocation beyond what is available ends the delay; only memory that was allocated
 	// before and is touched late can fill up unnoticed.
 	calm = time.Second
-	// little is by how many bytes it may change and still be the same.
+	// little is by how many bytes memory use may change and still count as unchanged.
 	little = 256 << 10
-	// idleLooks is after how many looks at a sandbox in which nothing was born
-	// and only process 1 lives the watch ends, to cost nothing.
+	// The watch ends, to cost nothing, after idleLooks checks of a sandbox in which nothing was
+	// started and only process 1 lives.
 	idleLooks = 20
 	// refusalPause is the delay of a refused start. A thousand processes that
 	// retry constantly would leave process 1 no time to end them.
 	refusalPause = 50 * time.Millisecond
 	memoryWait   = 5 * time.Second
-	// lateAtMost is how long an allocation beyond all limits waits until the
-	// watch has noticed it, and lateLook how often it checks.
+	// lateAtMost is how long an allocation beyond all limits waits until the watch has noticed
+	// it, and lateLook how often it checks.
 	lateAtMost = 200 * time.Millisecond
 	lateLook   = time.Millisecond
 )
@@ -59,8 +58,8 @@ type watch struct {
 	mu     sync.Mutex
 	starts uint64
 	kernel atomic.Pointer[kernel.Kernel] // nil while the watch is off
-	chosen chan struct{}                 // takes word of process 1's kills
-	hurry  chan struct{}                 // ends a pause between two looks
+	chosen chan struct{}                 // receives process 1's kills
+	hurry  chan struct{}                 // ends a pause between two checks
 
 	// unseen is how much may be allocated until memory use is checked.
 	unseen atomic.Int64
@@ -81,8 +80,8 @@ func watchGiving() {
 	})
 }
 
-// giving waits, for a while, where more memory is in use than may be and the watch
-// has not seen it yet.
+// giving waits, for a while, if more memory is in use than allowed and the watch has not noticed
+// yet.
 func (w *watch) giving(bytes int64, used func() int64) {
 	if w.unseen.Add(-bytes) > 0 {
 		return
@@ -113,7 +112,7 @@ func (w *watch) started(k *kernel.Kernel) {
 // killed is called when process 1 has killed a process.
 func (w *watch) killed() { tell(w.chosen) }
 
-// tell leaves a notification, without waiting for it to be handled.
+// tell sends a notification without waiting for it to be handled.
 func tell(word chan<- struct{}) {
 	select {
 	case word <- struct{}{}:
@@ -156,8 +155,8 @@ func (w *watch) run(k *kernel.Kernel) {
 	}
 }
 
-// putOff is how long the next look may wait, after a pause and with so much memory left and
-// so much at the look before: less than it takes to fill that, and longer each time while
+// putOff returns how long the next check may wait, after a pause, given how much memory is left
+// and was left at the last check: less than it takes to fill that, and longer each time while
 // little changes.
 func putOff(pause time.Duration, left, before int64) time.Duration {
 	soon := min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest)
@@ -183,7 +182,7 @@ func (w *watch) hold(k *kernel.Kernel) {
 			t.EndExternalStop()
 		}
 	}()
-	// What was freed inside, such as pipes, is still this process's.
+	// Memory freed inside, such as that of pipes, is still held by this process.
 	debug.FreeOSMemory()
 	if memoryLeft(k) > 0 {
 		return
@@ -213,8 +212,8 @@ func (w *watch) hold(k *kernel.Kernel) {
 	}
 }
 
-// breathe lets the others run for a moment after all of them were held in vain:
-// process 1 may wait for one of them.
+// breathe lets the others run for a moment after stopping them was in vain: process 1 may wait
+// for one of them.
 func (w *watch) breathe(k *kernel.Kernel) {
 	used := memoryUsed(k)
 	w.most.Store(used + grace())
@@ -236,8 +235,8 @@ func alone(k *kernel.Kernel) bool {
 	return one == nil || root.NumTasks() <= one.Count()
 }
 
-// others are all tasks but those of process 1, and of the child that has its memory
-// until it runs a program: process 1 waits for that.
+// others returns all tasks except those of process 1, and of the child that has its memory until
+// it runs a program: process 1 waits for that.
 func others(k *kernel.Kernel) []*kernel.Task {
 	root := k.RootPIDNamespace()
 	var first *mm.MemoryManager
@@ -268,13 +267,13 @@ func hasMemory(t *kernel.Task) error {
 	return nil
 }
 
-// rest reports whether the task rested to the end: a signal wakes it.
+// rest reports whether the task slept for the whole time: a signal wakes it.
 func rest(t *kernel.Task) bool {
 	_, err := t.BlockWithTimeout(nil, true, refusalPause)
 	return linuxerr.Equals(linuxerr.ETIMEDOUT, err)
 }
 
-// memoryLeft is what may still be used, of the limit and the grace beyond it.
+// memoryLeft is how much may still be used, including the grace beyond the limit.
 func memoryLeft(k *kernel.Kernel) int64 {
 	return memoryMost() - memoryUsed(k)
 }
@@ -288,8 +287,8 @@ func memoryMost() int64 {
 	return limit + grace()
 }
 
-// grace is how far beyond the limit all processes are stopped: at the limit
-// itself the server makes process 1 kill a process.
+// grace is how far beyond the limit all processes are stopped: at the limit itself the server
+// makes process 1 kill a process.
 func grace() int64 { return int64(usage.MaximumTotalMemoryBytes) / 16 }
 
 // memoryUsed is roughly what the host counts against the sandbox: the memory of

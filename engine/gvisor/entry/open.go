@@ -7,11 +7,10 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 )
 
-// followsNoLink makes an open with O_DIRECTORY and O_NOFOLLOW refuse a symbolic
-// link, which is how programs (Go's os.Root among them) stay inside a folder.
-// The library's kernel follows it, unless O_PATH is given as well: so the path
-// is opened that way first, and both must lead to the same place. flags is the
-// number of the argument with the flags.
+// followsNoLink makes an open with O_DIRECTORY and O_NOFOLLOW refuse a symbolic link, which is
+// how programs (Go's os.Root among them) stay inside a folder. The library's kernel follows the
+// link unless O_PATH is given as well, so the path is first opened that way, and both must lead
+// to the same place. flags is the index of the argument with the flags.
 func followsNoLink(open kernel.SyscallFn, flags int) kernel.SyscallFn {
 	const folderOnly = unix.O_DIRECTORY | unix.O_NOFOLLOW
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
@@ -57,7 +56,7 @@ func closeFile(t *kernel.Task, fd uintptr) {
 	}
 }
 
-// lowest gives an open file the lowest number that is free, as every open does.
+// lowest gives an open file the lowest free number, as every open does.
 func lowest(t *kernel.Task, fd uintptr, closeOnExec bool) (uintptr, *kernel.SyscallControl, error) {
 	f := t.FDTable().Remove(t, int32(fd))
 	if f == nil {

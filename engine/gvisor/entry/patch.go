@@ -14,15 +14,15 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
-// The library rewrites a system call instruction when a program first executes it,
-// so that it takes a faster path from then on. That costs as much as several calls
-// on the slow path: the page is copied, unmapped and faulted in again. A
-// short-lived program executes most of its instructions once, so that this never
-// pays off. So an instruction is rewritten only when a thread executes it again.
+// The library rewrites a system call instruction when a program first executes it, so that it
+// takes a faster path from then on. That costs as much as several calls on the slow path: the
+// page is copied, unmapped and faulted in again. A short-lived program executes most of its
+// instructions once, so this never pays off. So an instruction is rewritten only when a thread
+// executes it again.
 
 const platformName = "systrap"
 
-// patchLater has the platform wait with rewriting.
+// patchLater makes the platform delay rewriting.
 func patchLater() {
 	if eager, err := platform.Lookup(platformName); err == nil {
 		platform.Register(platformName, patientConstructor{eager, new(atomic.Bool)})
@@ -68,15 +68,14 @@ func (c *patientContext) Switch(ctx context.Context, mm platform.MemoryManager, 
 	return c.Context.Switch(&c.running, mm, ac, cpu)
 }
 
-// running is the context in which a thread of a program runs. Before its last
-// instruction is rewritten it is asked for the task, and without one nothing is
-// rewritten.
+// running is the context in which a thread of a program runs. The platform asks it for the task
+// before it rewrites the last instruction, and rewrites nothing if there is none.
 type running struct {
 	context.Context
 	memory usermem.IO
 	ac     *arch.Context64
-	// passed has a bit for each instruction that was executed. Some share a bit, and the
-	// later of these is rewritten the first time.
+	// passed has a bit for each instruction that was executed. Some share a bit, and of those
+	// the later one is rewritten the first time.
 	passed [16]uint64
 }
 
@@ -87,9 +86,8 @@ func (r *running) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// isAtCall reports whether the last instruction was a system call. The library also
-// asks for the task where an instruction is met that was rewritten, whose bytes are
-// others.
+// isAtCall reports whether the last instruction was a system call. The library also asks for the
+// task at an instruction that was rewritten, which has other bytes.
 func (r *running) isAtCall() bool {
 	var code [2]byte
 	at := hostarch.Addr(r.ac.IP()) - hostarch.Addr(len(code))
@@ -97,7 +95,7 @@ func (r *running) isAtCall() bool {
 	return n == len(code) && err == nil && code == [2]byte{0x0f, 0x05}
 }
 
-// isPassed reports whether the instruction was met before, and remembers it.
+// isPassed reports whether the instruction was executed before, and records it.
 func (r *running) isPassed() bool {
 	const spread = 0x9e3779b97f4a7c15 // so that neighbours differ in the highest bits
 	at := uint64(r.ac.IP()) * spread >> (64 - 10)

@@ -9,12 +9,12 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 )
 
-// shortestNap is how long process 1 sleeps at least. Its runtime has a thread that
-// looks every 20 µs whether others wait in system calls, as long as anything runs,
-// and each look takes two changes of process.
+// shortestNap is how long process 1 sleeps at least. While anything runs, its runtime has a
+// thread that checks every 20 µs for goroutines blocked in system calls, and each check takes
+// two context switches.
 const shortestNap = 4 * time.Millisecond
 
-// napping makes the naps of process 1 no shorter than shortestNap.
+// napping makes no sleep of process 1 shorter than shortestNap.
 func napping(nanosleep kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		if !isProcessOne(t) {

@@ -94,7 +94,7 @@ func (p *splicer) close() {
 	p.out.EventUnregister(&p.writable)
 }
 
-// some waits for data and copies one piece at most. It holds no buffer while it waits.
+// some waits for data and copies at most one piece. It holds no buffer while it waits.
 func (p *splicer) some(limit int64) (int64, error) {
 	for {
 		n, err := p.piece(limit)

@@ -28,10 +28,9 @@ import (
 // with madvise(MADV_DONTNEED): a program that touches them later gets zeros, which
 // is their content.
 
-// trimmer is mapped into process 1, because the library calls mapped objects to
-// prepare for a checkpoint. This is the only hook at that moment: all tasks are
-// stopped, and no page has been read. It is the same for every sandbox, and is
-// saved with it.
+// trimmer is mapped into process 1, because the library calls mapped objects to prepare for a
+// checkpoint. This is the only hook at that moment: all tasks are stopped, and no page has been
+// read. It is the same for every sandbox, and is saved with it.
 type trimmer struct {
 	// Objects without a size have no identity, by which the library saves them.
 	_ uint64
@@ -55,12 +54,11 @@ func (*trimmer) InvalidateUnsavable(ctx context.Context) error {
 	return nil
 }
 
-// standStill is how long it takes to write a checkpoint, if not much has to be
-// written. A fifth of that was the collection of garbage.
+// standStill is how long it takes to write a checkpoint, if there is not much to write. Garbage
+// collection was a fifth of that.
 const standStill = time.Second
 
-// worthGivingBack is how much memory that is not in use may be kept after a
-// checkpoint, in bytes.
+// worthGivingBack is how much unused memory may be kept after a checkpoint, in bytes.
 const worthGivingBack = 64 << 20
 
 // giveBack returns memory used for writing a checkpoint to the host.
@@ -97,8 +95,8 @@ func (*trimmer) StateFields() []string                             { return nil 
 func (*trimmer) StateSave(state.Sink)                              {}
 func (*trimmer) StateLoad(context.Context, state.Source)           { fitted.Store(true); kmem.spare() }
 
-// fitted is true once process 1 has the trimmer: it was given it, or came with it out
-// of a checkpoint.
+// fitted is true once process 1 has the trimmer, either mapped here or restored from a
+// checkpoint.
 var fitted atomic.Bool
 
 // fitTrimmer maps the trimmer into the memory of a task, unless it is mapped
@@ -115,8 +113,8 @@ func fitTrimmer(t *kernel.Task) {
 	fitted.Store(err == nil)
 }
 
-// smallestHole is the minimum number of contiguous untouched bytes. Releasing them
-// costs more than reading one or two pages.
+// smallestHole is the minimum number of contiguous untouched bytes. Releasing fewer costs more
+// than reading one or two pages.
 const smallestHole = 16 * hostarch.PageSize
 
 // trim releases what no process has touched. The kernel is paused.
@@ -125,7 +123,7 @@ func trim(k *kernel.Kernel) {
 		return
 	}
 	mf := k.MemoryFile()
-	// What is still to be read after a restore looks untouched.
+	// Memory still to be read after a restore looks untouched.
 	if err := mf.AwaitLoadAll(); err != nil {
 		return
 	}
@@ -143,8 +141,7 @@ func trim(k *kernel.Kernel) {
 			}
 		})
 	}
-	// Searching for holes takes as long as reading a sixteenth of the memory, or
-	// more.
+	// Searching for holes takes at least as long as reading a sixteenth of the memory.
 	if sum >= worthCounting {
 		_ = mf.UpdateUsage(nil)
 		if stats, _ := usage.MemoryAccounting.Copy(); stats.Anonymous >= sum-sum/16 {
@@ -154,22 +151,21 @@ func trim(k *kernel.Kernel) {
 	for m, extents := range given {
 		trimProcess(m, mf.FD(), extents)
 	}
-	// What was touched is known from here on, and need not be looked at page by page.
+	// From here on it is known what was touched, and need not be checked page by page.
 	_ = mf.UpdateUsage(nil)
 }
 
-// worthCounting is the memory in bytes from which on it pays to ask first how much
-// of it was touched.
+// worthCounting is the amount of memory in bytes from which it pays off to ask first how much of
+// it was touched.
 const worthCounting = 128 << 20
 
-// extent is memory of a process, and its place in the file with all memory.
+// extent is a range of a process's memory, and its place in the file with all memory.
 type extent struct {
 	hostarch.AddrRange
 	off uint64
 }
 
-// anonymousMemory lists a process's anonymous memory: only that is zero where it
-// was never touched.
+// anonymousMemory lists a process's anonymous memory: only that is zero if it was never touched.
 func anonymousMemory(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (extents []extent) {
 	eachAnonymous(m, mf, func(ar hostarch.AddrRange, off uint64) { extents = append(extents, extent{ar, off}) })
 	return extents
@@ -196,7 +192,7 @@ func eachHole(fd int, from, end uint64, tell func(from, to uint64)) {
 		}
 		data, err := unix.Seek(fd, hole, unix.SEEK_DATA)
 		switch {
-		case err == unix.ENXIO: // there is none behind
+		case err == unix.ENXIO: // there is none after this
 			data = int64(end)
 		case err != nil:
 			return

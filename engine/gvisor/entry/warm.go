@@ -13,12 +13,12 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
-// A sentry that was started ahead does, while it waits, what its sandbox would wait
-// for: it makes processes in which programs can run, has memory at hand that the host
-// need not find and clear, and finds out how the library's types load a checkpoint.
+// While it waits, a prespawned sentry does what its sandbox would otherwise wait for: it makes
+// processes in which programs can run, allocates memory so that the host need not find and clear
+// it, and finds out how the library's types load a checkpoint.
 
 const (
-	// waitsAfter is after how long a sentry counts as a waiting spare.
+	// waitsAfter is how long after its start a sentry counts as a waiting spare.
 	waitsAfter = 500 * time.Millisecond
 	// warmProcesses are for process 1, an interpreter that it keeps, and the first
 	// command.
@@ -48,8 +48,8 @@ func warmLater(p platform.Platform) {
 	})
 }
 
-// makeProcesses creates some, unless it is too late, and releases them all at once: the
-// platform keeps them for reuse.
+// makeProcesses creates some, unless it is too late, and releases them together: the platform
+// keeps them for reuse.
 func makeProcesses(p platform.Platform, n int) error {
 	for range n {
 		if begun.Load() {
@@ -79,8 +79,7 @@ func warmMemory() {
 	runtime.GC()
 }
 
-// warmTypes has the runtime find the methods by which each type is loaded: it
-// remembers them.
+// warmTypes makes the runtime find the methods that load each type, which it then caches.
 func warmTypes() (found int) {
 	for _, t := range savedTypes() {
 		if _, ok := reflect.Zero(reflect.PointerTo(t)).Interface().(state.SaverLoader); ok {

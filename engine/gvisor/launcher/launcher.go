@@ -1,5 +1,5 @@
-// Package launcher holds a one-page program in machine code that starts a sentry. What it does
-// takes a process with a single thread, for which starting a Go program would be most of the
+// Package launcher holds a one-page program in machine code that starts a sentry. The work
+// requires a process with a single thread, and starting a Go program for it would be most of the
 // work. Only engine/gvisor uses it.
 package launcher
 
@@ -8,7 +8,7 @@ import "golang.org/x/sys/unix"
 // The descriptors by which Confine's program and its starter communicate. The process
 // that it creates has none of them when it executes the other program.
 const (
-	// ConfinePID takes, as 4 bytes, the number of the process that it makes.
+	// ConfinePID receives, as 4 bytes, the number of the process that it makes.
 	ConfinePID = iota + 3
 	// ConfineGo is where it waits for one byte.
 	ConfineGo
@@ -16,16 +16,15 @@ const (
 	ConfineUmount
 	// ConfineProgram is the program that it executes.
 	ConfineProgram
-	// ConfineFirst is the first that it leaves alone.
+	// ConfineFirst is the first descriptor that it leaves alone.
 	ConfineFirst
 )
 
-// ConfineHighest is up to which there is room for that process's descriptors. Once it
-// has several threads, it would have to wait for more room for some milliseconds.
+// ConfineHighest is the number up to which there is room for that process's descriptors. Once it
+// has several threads, growing the table would take some milliseconds.
 const ConfineHighest = 255
 
-// File makes a file in memory that can be executed, and cannot be changed. It is
-// closed on exec.
+// File makes a file in memory that can be executed but not changed. It is closed on exec.
 func File(name string, program []byte) (_ int, err error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_EXEC)

@@ -17,8 +17,8 @@ import (
 // child of it that waits at ConfineUmount, then unmounts /proc, and exits with 0 if all of
 // that worked.
 //
-// Each of them exits with the error number if anything fails, or with 127 if what it waits
-// for is never sent. lastCap is the highest capability that the host knows.
+// Each of them exits with the error number if anything fails, or with 127 if what it waits for
+// is never sent. lastCap is the highest capability that the host knows.
 //
 // The namespaces are not created by a direct child of the caller, because that could not
 // share the caller's memory until it executes the program: copying the page tables of a
@@ -29,8 +29,8 @@ func Confine(lastCap int) []byte {
 		flags   = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 		mounted = flags | unix.MS_RDONLY
 	)
-	// It is made where a directory is on every host. The namespace is its own, and
-	// belongs to another user namespace than the host's: what is mounted stays there.
+	// It is mounted on a directory that every host has. The mount namespace is its own, and
+	// belongs to another user namespace than the host's, so what is mounted stays there.
 	root, proc, dot := text("/tmp"), text("/tmp/proc"), text(".")
 	calls := []call{
 		{number: unix.SYS_CLONE, args: args{number(unix.SIGCHLD | unix.CLONE_PARENT | spaces)}, zero: "child"},
@@ -81,9 +81,8 @@ func Confine(lastCap int) []byte {
 	return program(calls)
 }
 
-// A call is a system call of a program. Depending on whether it returns 0, more or less,
-// the program continues at a label; by default at the next call, or at "fail" if it is
-// less.
+// A call is a system call of a program. Depending on whether its result is zero, more or less,
+// the program continues at a label; by default at the next call, or at "fail" if it is less.
 type call struct {
 	label            string
 	number           uint32
@@ -115,24 +114,24 @@ func words(w ...uint32) arg {
 // Arguments that are only known when the program runs are offsets from the
 // beginning of its stack.
 var (
-	result      = arg{number: -2} // address of what the last call returned
+	result      = arg{number: -2} // address of the last call's result
 	arguments   = arg{number: -3}
 	environment = arg{number: -4}
-	failure     = arg{number: -5} // what the last call returned, with its sign changed
+	failure     = arg{number: -5} // the negated result of the last call
 )
 
 //go:generate go test -run InterpreterIsAssembled -update .
 
 const callSize = 9 * 4
 
-// Where a program is, and how much comes before its code.
+// The address of a program, and the size of what precedes its code.
 const (
 	base       = 0x400000
 	headerSize = 64 + 56
 )
 
-// program is a static program for x86-64, all of which is one segment that may be read
-// and executed: the interpreter, the calls, and their data.
+// program is a static program for x86-64 in a single segment that may be read and executed: the
+// interpreter, the calls, and their data.
 func program(calls []call) []byte {
 	labels := map[string]int{}
 	for i, c := range calls {
@@ -171,7 +170,7 @@ func program(calls []call) []byte {
 	b.WriteString("\x7fELF\x02\x01\x01")
 	b.Write(make([]byte, 9))
 	for _, v := range []any{
-		// An executable for x86-64; where it begins, and where the segment is told of.
+		// An executable for x86-64; its entry point, and the offset of its program header.
 		uint16(2), uint16(62), uint32(1), uint64(base + headerSize), uint64(64), uint64(0), uint32(0),
 		uint16(64), uint16(56), uint16(1), uint16(64), uint16(0), uint16(0),
 		uint32(1), uint32(5), uint64(0), uint64(base), uint64(base), size, size, uint64(0x1000),

@@ -28,7 +28,7 @@ func (l Library) String() string {
 	return "plain gVisor " + l.Version
 }
 
-// Of reads it from a program's file.
+// Of reads the library from a program's file.
 func Of(path string) (Library, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
@@ -58,6 +58,6 @@ func of(info *debug.BuildInfo) (l Library, found bool) {
 		return Library{}, false
 	}
 	m := info.Deps[i]
-	// A copy takes the module's place by a replacement with a folder.
+	// A copy replaces the module by a replacement with a folder.
 	return Library{Version: m.Version, Patched: m.Replace != nil}, true
 }

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Client asks a helper process, which it starts when first needed and again
-// should it die or not answer. Its methods may be called from many goroutines at once.
+// Client asks a helper process, which it starts when first needed, and again if it dies or does
+// not answer. Its methods may be called from many goroutines at once.
 type Client struct {
-	// Timeout limits one answer of the helper; zero means 10 seconds. An answer
-	// takes some milliseconds, and more on a busy host.
+	// Timeout limits one answer of the helper; zero means 10 seconds. An answer takes some
+	// milliseconds, and more on a busy host.
 	Timeout time.Duration
 
 	command []string
@@ -34,8 +34,8 @@ const defaultTimeout = 10 * time.Second
 // finds its socket at descriptor 3.
 func NewClient(command ...string) *Client { return &Client{command: command} }
 
-// A NetDevice is a new namespace's. Its tap lives as long as a process lives in the namespace
-// or one of the files is open.
+// A NetDevice is the tap of a new namespace. It lives as long as a process lives in the
+// namespace or one of the files is open.
 type NetDevice struct {
 	Namespace *os.File
 	Tap       *os.File // the host's end
@@ -75,7 +75,7 @@ func (c *Client) Close() error {
 	return c.stop()
 }
 
-// stop kills the helper: one that hangs does not notice that its socket was closed.
+// stop kills the helper: a hanging one would not notice that its socket was closed.
 func (c *Client) stop() error {
 	if c.cmd == nil {
 		return nil
@@ -110,8 +110,7 @@ func (c *Client) start() error {
 	return nil
 }
 
-// ask sends one request. A helper that is dead, or does not answer in time, is replaced
-// once.
+// ask sends one request. A helper that is dead, or does not answer in time, is replaced once.
 func (c *Client) ask(req request, want int) ([]int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,13 +132,12 @@ func (c *Client) ask(req request, want int) ([]int, error) {
 	}
 }
 
-// refusedError is the helper's own word that something failed.
+// refusedError is an error that the helper itself reported.
 type refusedError struct{ msg string }
 
 func (e *refusedError) Error() string { return e.msg }
 
-// mostFiles is how many descriptors an answer may hold. The kernel drops those for which
-// there is no room.
+// mostFiles is how many descriptors an answer may hold. The kernel drops those that do not fit.
 const mostFiles = 16
 
 func (c *Client) roundTrip(req request, want int) (_ []int, err error) {

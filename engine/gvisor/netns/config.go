@@ -6,8 +6,8 @@ import "github.com/bothy-dev/bothy"
 // through a user-space stack and the network device loses none.
 const MTU = 65000
 
-// GSOMaxSize is how long a packet may be, in bytes, that a sentry leaves to the host's
-// kernel to cut.
+// GSOMaxSize is the maximum length, in bytes, of a packet that a sentry leaves to the host's
+// kernel to segment.
 const GSOMaxSize = 65536
 
 // Config is the configuration of a new tap.

@@ -2,9 +2,8 @@
 // their taps, in a separate helper process. Only engine/gvisor uses it; the
 // helper's side is run by cmd/sentry.
 //
-// A namespace is entered by one OS thread, and a Go program cannot keep threads
-// created meanwhile out of it. So the server never does it: the helper, which
-// makes no connections, does.
+// A namespace is entered by one OS thread, and a Go program cannot keep new threads out of it.
+// So the server never does this: it uses the helper, which makes no connections.
 package netns
 
 import (
@@ -77,8 +76,7 @@ func answer(fd int, req request, c Config) error {
 	return err
 }
 
-// onOwnThread runs f on an OS thread that ends afterwards, whatever namespace
-// f left it in.
+// onOwnThread runs f on an OS thread that ends afterwards, whatever namespace f left it in.
 func onOwnThread(f func() ([]int, error)) (fds []int, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -104,8 +102,8 @@ func create(c Config) (_ []int, err error) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return nil, fmt.Errorf("make a network namespace: %w", err)
 	}
-	// The stack inside knows IPv4 alone, so the kernel must not speak IPv6 on
-	// the network device. A kernel without IPv6 has no such file.
+	// The stack inside knows only IPv4, so the kernel must not speak IPv6 on the network device.
+	// A kernel without IPv6 has no such file.
 	if err := sysfile.Write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -178,10 +176,10 @@ func (r *interfaceRequest) do(fd int, what uint) error {
 // socketBuffer is the room in bytes for packets on their way through the socket.
 const socketBuffer = 4 << 20
 
-// openSocket sets the tap up and returns a socket by which a sentry sends and gets
-// frames there. The tap needs no address: the sentry has it.
+// openSocket sets the tap up and returns a socket for a sentry to send and receive frames. The
+// tap needs no address: the sentry has it.
 func openSocket(c Config) (fd int, err error) {
-	// Without a protocol it gets nothing before it is bound.
+	// Without a protocol it receives nothing before it is bound.
 	if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 		return -1, fmt.Errorf("make a packet socket: %w", err)
 	}
@@ -212,7 +210,7 @@ func openSocket(c Config) (fd int, err error) {
 		return fd, err
 	}
 	index := int(binary.NativeEndian.Uint32(r.data[:]))
-	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in the network's order
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network byte order
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}); err != nil {
 		return fd, err
 	}

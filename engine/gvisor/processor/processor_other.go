@@ -4,8 +4,8 @@ package processor
 
 import "github.com/bothy-dev/bothy"
 
-// Host is a processor of which nothing is known.
+// Host returns a processor of which nothing is known.
 func Host() bothy.Processor { return bothy.Processor{} }
 
-// Env is empty: there is nothing to tell.
+// Env returns nothing: there is nothing to pass on.
 func Env() string { return "" }

@@ -1,7 +1,7 @@
 package tuning
 
-// The names of those that the server or package entry asks for. Patches ask for theirs in
-// the library.
+// The names of those that the server or package entry checks. Patches check theirs in the
+// library.
 const (
 	BootAffinity = "boot-affinity"
 	Confiner     = "confiner"
@@ -27,7 +27,7 @@ const (
 	FastPath     = "fast-path"
 )
 
-// All are all there are. Prespawned sentries have a setting of the server (pool.spares).
+// All lists every optimisation. Prespawned sentries have a setting of the server (pool.spares).
 var All = []Optimisation{
 	{Name: BootAffinity, Where: "affinity.go", Does: "A sentry boots on one processor, and keeps it until soon after its guest listens."},
 	{Name: Confiner, Where: "launcher", Does: "A program of one page makes a sentry's namespaces and gives up its capabilities before it starts."},

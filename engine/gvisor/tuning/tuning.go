@@ -1,7 +1,7 @@
 // Package tuning lists the optimisations that make sentries faster or smaller than upstream
-// gVisor, and can switch them off one by one: so a maintainer can measure each alone, or
-// find the one at fault. The server and its sentries read it; no sandbox needs anything
-// listed here to be safe or correct.
+// gVisor, and can switch each off: so a maintainer can measure one alone, or find the one at
+// fault. The server and its sentries read it. No sandbox needs any of them to be safe or
+// correct.
 package tuning
 
 import (
@@ -20,11 +20,12 @@ const Variable = "BOTHY_GVISOR_OFF"
 
 // An Optimisation is one of them.
 type Optimisation struct {
-	// Name is what Variable calls it.
+	// Name is its name in Variable.
 	Name string `json:"name"`
-	// Does says in a line what it does.
+	// Does describes it in one line.
 	Does string `json:"does"`
-	// Where is the file that does it: a patch of third_party/gvisor, or one of engine/gvisor.
+	// Where is the file that implements it: a patch of third_party/gvisor, or a file of
+	// engine/gvisor.
 	Where string `json:"where"`
 }
 
@@ -59,7 +60,7 @@ func names() (list []string) {
 	return list
 }
 
-// String is a value of Variable.
+// String returns a value for Variable.
 func (o Off) String() string {
 	var list []string
 	for _, n := range names() {
@@ -70,7 +71,7 @@ func (o Off) String() string {
 	return strings.Join(list, ",")
 }
 
-// Env is the variable with its value, for a sentry, or nothing.
+// Env returns the variable with its value, for a sentry, or nothing.
 func (o Off) Env() []string {
 	if len(o) == 0 {
 		return nil
@@ -78,12 +79,12 @@ func (o Off) Env() []string {
 	return []string{fmt.Sprintf("%s=%v", Variable, o)}
 }
 
-// Own returns what the environment of this process says. It fails if that names an
-// unknown optimisation.
+// Own returns what this process's environment switches off. It fails if that names an unknown
+// optimisation.
 var Own = sync.OnceValues(func() (Off, error) { return Parse(os.Getenv(Variable)) })
 
-// On reports whether one is on in this process. A sentry may be older than the server that
-// starts it, so it ignores names that it does not know.
+// On reports whether an optimisation is on in this process. A sentry may be older than the
+// server that starts it, so it ignores names that it does not know.
 func On(name string) bool { return !ownNames()[name] }
 
 var ownNames = sync.OnceValue(func() map[string]bool {

@@ -123,10 +123,10 @@ func Find(ctx context.Context, dir string, o Options) (Image, error) {
 	return finish(dir, k, o)
 }
 
-// keptFor is how long unused files are kept. Engines copy what they boot, so
-// that snapshots can be woken with it, and ask for it at each of their starts: it must be
-// there only from the answer to the copy. Servers share the folder, and what is asked for
-// again is made again, a kernel with more effort. What a killed process left may be old.
+// keptFor is how long unused files are kept. Engines copy what they boot, so that snapshots can
+// be restored with it, and ask for it at each of their starts: it must exist only from the
+// answer until the copy. Servers share the folder, and what is missing is made again, although a
+// kernel takes more effort. Leftovers of a killed process may be old.
 var keptFor = map[string]time.Duration{
 	"image-*": time.Hour, "kernel-*": 24 * time.Hour, ".new-*": 24 * time.Hour, ".fetch-*": 24 * time.Hour,
 }
@@ -139,8 +139,8 @@ func used(dirs ...string) {
 	}
 }
 
-// prune removes what has not been used for a while. Debian's kernel that was fetched last
-// stays. The folder is locked.
+// prune removes what has not been used for a while, except Debian's kernel that was fetched
+// last. The folder is locked.
 func prune(dir string) {
 	last, _ := currentKernel(dir)
 	for pattern, kept := range keptFor {
@@ -172,7 +172,7 @@ func unavailable(err error) error {
 	return bothy.Errorf(bothy.CodeEngineMissing, "there is no kernel for virtual machines: %v", err).WithHint(fixHint).Because(err)
 }
 
-// lock makes dir and takes it, so that nothing is fetched or made twice.
+// lock makes dir and locks it, so that nothing is fetched or made twice.
 func lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -289,7 +289,7 @@ func publishKernel(ctx context.Context, dir, name string, u unpacked, o Options)
 	return k, os.Rename(tmp, k.dir)
 }
 
-// ownKernel takes the kernel that the operator names.
+// ownKernel reads the kernel that the operator names.
 func ownKernel(ctx context.Context, dir string, o Options) (kernel, error) {
 	digest, err := fileDigest(o.Kernel)
 	if err != nil {

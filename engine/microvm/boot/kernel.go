@@ -51,7 +51,7 @@ func openImage(data []byte) (image []byte, version string, err error) {
 		version = bannerVersion(image)
 	}
 	if version == "" {
-		return nil, "", errors.New("the kernel does not say its version")
+		return nil, "", errors.New("the kernel image contains no version")
 	}
 	return image, version, nil
 }
@@ -76,8 +76,8 @@ func bzImage(data []byte) (payload []byte, version string, err error) {
 	return data[from:to], version, nil
 }
 
-// decompress unpacks a kernel by the first bytes of its payload. After it may come
-// four bytes with its size, which are no part of any format.
+// decompress unpacks a kernel according to the first bytes of its payload. Four bytes with its
+// size may follow, which belong to no format.
 func decompress(payload []byte) ([]byte, error) {
 	magic := func(s string) bool { return bytes.HasPrefix(payload, []byte(s)) }
 	switch {
@@ -109,8 +109,8 @@ func decompress(payload []byte) ([]byte, error) {
 	return nil, fmt.Errorf("its compression is not known (%x)", payload[:min(4, len(payload))])
 }
 
-// unlz4 unpacks LZ4's legacy format: blocks with their length before them, until
-// the size of the whole ends it.
+// unlz4 unpacks LZ4's legacy format: blocks preceded by their length, ended by the size of the
+// whole.
 func unlz4(payload []byte) ([]byte, error) {
 	const block = 8 << 20
 	if len(payload) < 8 {

@@ -18,8 +18,8 @@ import (
 	"github.com/bothy-dev/bothy/engine/microvm/vm"
 )
 
-// needed are the modules that a machine requires, built in or loadable, and useful
-// those that are loaded if they exist.
+// needed are the modules that a machine requires, built in or loadable, and useful those that
+// are loaded if they exist.
 var (
 	needed = []string{"virtio_mmio", "virtio_blk", "virtio_net", "virtio_console", "erofs", "overlay", "ext4"}
 	useful = []string{"virtio_rng", "virtio_balloon", "vmgenid", "crc32c_generic"}
@@ -39,7 +39,7 @@ type moduleSet struct {
 	paths   map[string]string
 	builtin map[string]bool
 	lists   map[string][]byte // modules.builtin and the like, which depmod reads
-	// known is false when nothing is said about what is built in.
+	// known is false if nothing says what is built in.
 	known bool
 }
 
@@ -47,7 +47,7 @@ func newModuleSet() *moduleSet {
 	return &moduleSet{files: map[string]func() ([]byte, error){}, paths: map[string]string{}, builtin: map[string]bool{}, lists: map[string][]byte{}}
 }
 
-// moduleName is the name that the kernel uses, of a file's path; "" if it is none.
+// moduleName returns the kernel's name for the module in a file, or "" if it is none.
 func moduleName(file string) string {
 	name, rest, ok := strings.Cut(path.Base(file), ".ko")
 	if !ok || !slices.Contains([]string{"", ".xz", ".gz", ".zst"}, rest) {
@@ -56,7 +56,7 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// add takes note of one file below lib/modules/VERSION.
+// add records one file below lib/modules/VERSION.
 func (s *moduleSet) add(file string, read func() ([]byte, error)) error {
 	switch base := path.Base(file); base {
 	case "modules.order", "modules.builtin.modinfo":
@@ -82,7 +82,7 @@ func (s *moduleSet) add(file string, read func() ([]byte, error)) error {
 	return nil
 }
 
-// readModules takes note of a folder's modules. A folder that is not there has none.
+// readModules records a folder's modules. A folder that does not exist has none.
 func readModules(dir string) (*moduleSet, error) {
 	s := newModuleSet()
 	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {

@@ -31,15 +31,15 @@ type Config struct {
 	// Root is the folder that becomes the root, and At an empty one to mount it at.
 	Root string `json:"root"`
 	At   string `json:"at"`
-	// Binds are files and folders of the host's, by their place below the root, that
-	// exist there already. They are read-only, but special files can be written to.
+	// Binds are files and folders of the host, by their places below the root, which exist there
+	// already. They are read-only, but special files can be written to.
 	Binds map[string]string `json:"binds"`
 	// Devices are those binds that are devices to be opened.
 	Devices map[string]string `json:"devices"`
 	UID     int               `json:"uid"`
 	GID     int               `json:"gid"`
 	Groups  []int             `json:"groups"`
-	// SmallPages keeps the kernel from giving it more memory than it touches.
+	// SmallPages prevents the kernel from giving it more memory than it touches.
 	SmallPages bool     `json:"small_pages"`
 	Argv       []string `json:"argv"`
 	Env        []string `json:"env"`
@@ -61,7 +61,7 @@ func enter() error {
 	}
 	var c Config
 	if err := json.Unmarshal(b, &c); err != nil {
-		return fmt.Errorf("read what to run: %w", err) // also when the server died before it wrote it
+		return fmt.Errorf("read what to run: %w", err) // also when the server died before writing it
 	}
 	if err := changeRoot(c); err != nil {
 		return err
@@ -97,7 +97,7 @@ func changeRoot(c Config) error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("change the root: %w", err)
 	}
-	// The old root lies over the new one.
+	// The old root is mounted over the new one.
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leave the old root: %w", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// BlockMB is the piece in which a machine's memory grows.
+// BlockMB is the unit by which a machine's memory grows.
 const BlockMB = 128
 
 const (
@@ -22,15 +22,15 @@ const (
 // blocks are the part of a machine's memory that it does not use until its limits are
 // raised.
 type blocks struct {
-	// aside are the names of those that the kernel does without, the next to come last.
+	// aside are the names of the offline blocks; the next to use is last.
 	aside []string
-	// used is how many it uses regardless.
+	// used is how many spare blocks are in use anyway.
 	used int
 }
 
-// setAside takes n blocks offline. The kernel keeps blocks that hold unmovable memory.
-// If there are not enough others, or the kernel does not support it, they stay in use,
-// and the host's balloon must take them.
+// setAside takes n blocks offline. The kernel keeps blocks that hold unmovable memory. If too
+// few others are left, or the kernel does not support it, the blocks stay in use, and the host's
+// balloon must take them.
 func setAside(n int) blocks {
 	s := blocks{used: n}
 	size, err := os.ReadFile(blocksDir + "/block_size_bytes")
@@ -41,7 +41,7 @@ func setAside(n int) blocks {
 		return s
 	}
 	all, _ := filepath.Glob(blocksDir + "/memory[0-9]*")
-	// By number: a longer one is larger.
+	// By number: a longer name has a higher one.
 	slices.SortFunc(all, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	for _, block := range slices.Backward(all) {
 		if s.used == 0 {

@@ -28,8 +28,8 @@ type box struct {
 	spare blocks
 
 	mu sync.Mutex
-	// closed is set in a copy that is not adopted yet: its user's processes are
-	// stopped until then.
+	// closed is set in a copy that is not adopted yet: its user's processes are stopped until
+	// then.
 	closed bool
 }
 
@@ -43,14 +43,14 @@ const (
 // freezeTime is how long processes may take to stop.
 const freezeTime = 10 * time.Second
 
-// headroom is the memory above the limit at which the kernel kills. At the limit it
-// slows down processes that want more, and the host has the guest choose.
+// headroom is how far above the limit the kernel kills. At the limit it slows down processes
+// that allocate, and the host has the guest choose one to kill.
 const (
 	slowAbove = 8 << 20
 	headroom  = 48 << 20
 )
 
-// guestTasks are the threads of the guest, in addition to the sandbox's processes.
+// guestTasks is the number of threads of the guest, in addition to the sandbox's processes.
 const guestTasks = 32
 
 func startBox(o Start, news *os.File) (*box, error) {
@@ -77,7 +77,7 @@ func startBox(o Start, news *os.File) (*box, error) {
 	return b, nil
 }
 
-// assemble puts the root file system together at sandboxDir.
+// assemble assembles the root file system at sandboxDir.
 func assemble(o Start) error {
 	if o.Modules {
 		if err := mountModules(); err != nil {
@@ -100,7 +100,7 @@ func assemble(o Start) error {
 	if err != nil {
 		return err
 	}
-	// What is freed in there is given back to the host.
+	// Freed blocks are given back to the host.
 	if err := mount(d, "ext4", diskDir, unix.MS_NOATIME, "discard"); err != nil {
 		return fmt.Errorf("mount the disk: %w", err)
 	}
@@ -142,7 +142,7 @@ func (b *box) makeGroups() error {
 	if err := write(cgroupDir+"/cgroup.subtree_control", "+memory +pids"); err != nil {
 		return err
 	}
-	// Container runtimes inside find these as well, if the kernel has them.
+	// Container runtimes inside look for these, too, if the kernel has them.
 	for _, c := range []string{"+cpu", "+cpuset", "+io"} {
 		_ = write(cgroupDir+"/cgroup.subtree_control", c)
 	}
@@ -232,7 +232,7 @@ func (b *box) startGuest(o Start) error {
 	if err != nil {
 		return fmt.Errorf("start the guest: %w", err)
 	}
-	// Its words: an error, or a descriptor and then the end when it has become the guest.
+	// The stage sends an error, or a descriptor and then EOF once it has become the guest.
 	gate, err := stageResult(ours)
 	if err != nil {
 		_ = b.guest.Process.Kill()
@@ -255,8 +255,8 @@ func (b *box) wait() error {
 	return errors.New(WordGuest + err.Error())
 }
 
-// The reasons that LastWords may return: that the memory was used up, or that the
-// guest has ended, with how.
+// The reasons that LastWords may return: that memory was exhausted, or that the guest ended, and
+// how.
 const (
 	WordOOM   = "out of memory"
 	WordGuest = "the guest ended: "
@@ -264,7 +264,7 @@ const (
 
 func oomKills() int { return keyed(sandboxGroup+"/memory.events", "oom_kill") }
 
-// keyed reads one number of a file of names and numbers.
+// keyed reads one number from a file of names and numbers.
 func keyed(path string, names ...string) (sum int) {
 	b, _ := os.ReadFile(path)
 	for line := range strings.Lines(string(b)) {
@@ -301,7 +301,7 @@ func (b *box) stats() (*Stats, error) {
 	return s, nil
 }
 
-// processes counts those in a cgroup and all below it.
+// processes counts the processes in a cgroup and all below it.
 func processes(group string) (n int, err error) {
 	err = filepath.WalkDir(group, func(dir string, d fs.DirEntry, err error) error {
 		switch {

@@ -16,14 +16,14 @@ type device struct {
 	major, minor uint32
 }
 
-// loops is how many loop devices there are; root may make nodes for more.
+// loops is the number of loop devices; root may make nodes for more.
 const (
 	loops     = 8
 	loopMajor = 7
 )
 
-// devices are those that there are in a sandbox: what every program expects, and what
-// root needs for file systems in files and in programs, and for interfaces.
+// devices are the devices of a sandbox: those that every program expects, and those that root
+// needs for file systems in files and in programs, and for interfaces.
 var devices = func() []device {
 	list := []device{
 		{"fuse", unix.S_IFCHR, 0o666, 10, 229}, {"net/tun", unix.S_IFCHR, 0o666, 10, 200}, {"loop-control", unix.S_IFCHR, 0o660, 10, 237},
@@ -51,9 +51,9 @@ type bpfInsn struct {
 	imm  int32
 }
 
-// restrictDevices makes the kernel refuse all other devices to processes in the
-// cgroup. Root inside may create device nodes, and so could reach the disks and the
-// console. BPF programs that it attaches to cgroups below can only refuse more.
+// restrictDevices makes the kernel refuse all other devices to processes in the cgroup. Root
+// inside may create device nodes, and could otherwise reach the disks and the console. BPF
+// programs that it attaches to cgroups below can only refuse more.
 func restrictDevices(group string) error {
 	dir, err := os.Open(group)
 	if err != nil {
@@ -107,7 +107,7 @@ func deviceProgram() []bpfInsn {
 	p := []bpfInsn{
 		{code: load, regs: 2 | context, off: 0}, {code: copied, regs: 5 | 2<<4}, {code: right, regs: 5, imm: 16}, {code: and, regs: 2, imm: 0xffff},
 		{code: load, regs: 3 | context, off: 4}, {code: load, regs: 4 | context, off: 8},
-		// A node by itself does no harm, and what unpacks images makes some.
+		// A node alone does no harm, and programs that unpack images make some.
 		{code: unequal, regs: 5, off: 2, imm: unix.BPF_DEVCG_ACC_MKNOD},
 	}
 	p = append(append(p, yes...),

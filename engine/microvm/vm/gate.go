@@ -35,8 +35,8 @@ type (
 	}
 )
 
-// installGate has the kernel ask the holder of the descriptor that it returns when
-// the guest says that it has been adopted. Any other call passes.
+// installGate has the kernel ask the holder of the returned descriptor when the guest reports
+// that it has been adopted. Any other call passes.
 func installGate() (int, error) {
 	const (
 		number      = 0  // offsetof(struct seccomp_data, nr)
@@ -67,7 +67,7 @@ func (b *box) keepGate(gate *os.File) {
 	for {
 		var n seccompNotif
 		if _, _, e := unix.Syscall(unix.SYS_IOCTL, fd, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n))); e != 0 {
-			if e == unix.EINTR || e == unix.ENOENT { // ENOENT: who asked has died
+			if e == unix.EINTR || e == unix.ENOENT { // ENOENT: the asking process has died
 				continue
 			}
 			return
@@ -80,7 +80,7 @@ func (b *box) keepGate(gate *os.File) {
 	}
 }
 
-// group is the process that a thread belongs to.
+// group returns the process that a thread belongs to.
 func group(thread uint32) int {
 	b, _ := os.ReadFile("/proc/" + strconv.Itoa(int(thread)) + "/status")
 	for line := range strings.Lines(string(b)) {

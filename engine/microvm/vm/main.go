@@ -29,8 +29,7 @@ const (
 // stageArg makes this program the last step before the guest.
 const stageArg = "stage"
 
-// plugTime is how long a device that the host has plugged in may take to
-// appear.
+// plugTime is how long an attached device may take to appear.
 const plugTime = 30 * time.Second
 
 // Main is the whole program. It does not return.
@@ -57,7 +56,7 @@ func Main(args []string) {
 	end(run())
 }
 
-// end says why, and ends the machine.
+// end logs the reason, and ends the machine.
 func end(err error) {
 	fmt.Fprint(os.Stderr, LastWord(err.Error()))
 	for {
@@ -66,7 +65,7 @@ func end(err error) {
 	}
 }
 
-// run brings the machine up and serves the host until the guest has ended.
+// run boots the machine and serves the host until the guest has ended.
 func run() error {
 	for _, m := range []struct{ kind, to, data string }{
 		{"devtmpfs", "/dev", ""}, {"proc", "/proc", ""}, {"sysfs", "/sys", ""}, {"cgroup2", cgroupDir, ""},
@@ -143,7 +142,7 @@ func wait(what string, find func() string) (string, error) {
 	}
 }
 
-// openPort opens the port that has a name. Reads and writes block a thread.
+// openPort opens the port with a name. Reads and writes block a thread.
 func openPort(name string) (*os.File, error) {
 	path, err := wait("port "+name, func() string { return named("/sys/class/virtio-ports/*/name", name) })
 	if err != nil {
@@ -156,7 +155,7 @@ func openPort(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// disk returns the device of the disk that has a name.
+// disk returns the device of the disk with a name.
 func disk(name string) (string, error) {
 	d, err := wait("disk "+name, func() string { return named("/sys/block/*/serial", name) })
 	return "/dev/" + d, err

@@ -12,14 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reportingOrder is the kernel parameter for the smallest piece of free memory that
-// it gives back to the host: 4096 bytes shifted by this much.
+// reportingOrder is the kernel parameter for the smallest piece of free memory that it gives
+// back to the host: 4096 bytes shifted by this much.
 const reportingOrder = "/sys/module/page_reporting/parameters/page_reporting_order"
 
-// reportSmallPieces has the kernel give back single pages. By itself it looks for pieces
-// of 2 MB, and one page of a file in each of them would hold all. What the kernel's
-// command line says about that is lost in some versions when the balloon's driver comes,
-// so this is for afterwards.
+// reportSmallPieces makes the kernel give back single pages. By default it reports pieces of 2
+// MB, and one page of a file in each of them would retain all of it. Some kernel versions reset
+// the parameter of the command line when the balloon's driver loads, so it is set afterwards.
 func reportSmallPieces() error {
 	if err := os.WriteFile(reportingOrder, []byte("0"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("have the kernel give memory back: %w", err)
@@ -27,8 +26,8 @@ func reportSmallPieces() error {
 	return nil
 }
 
-// keepFree makes the kernel reserve as little free memory as one without huge pages; with
-// them it would reserve 64 MB. It must be set again when memory was added or removed.
+// keepFree makes the kernel reserve only as much free memory as a kernel without huge pages;
+// with them it would reserve 64 MB. It must be set again when memory was added or removed.
 func keepFree() error {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -41,12 +40,12 @@ func keepFree() error {
 // memoryLimit is the sandbox's, in bytes.
 var memoryLimit atomic.Int64
 
-// overPause is between two reports of a sandbox that stays over its limit.
+// overPause is the interval of reports about a sandbox that stays over its limit.
 const overPause = 10 * time.Millisecond
 
-// watchMemory tells the host when the sandbox has no memory left, again while that is
-// so, and once when it no longer is. The kernel wakes it when the line is crossed; it
-// looks at nothing else.
+// watchMemory tells the host when the sandbox has no memory left, repeatedly while that lasts,
+// and once when it no longer does. The kernel wakes it when the threshold is crossed; it polls
+// nothing.
 func (b *box) watchMemory() {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err != nil {

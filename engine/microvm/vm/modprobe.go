@@ -38,14 +38,14 @@ func modprobe(args []string) error {
 // modules are those below a folder, as depmod has listed them.
 type modules struct {
 	dir string
-	// needs is, for each file, what must be loaded first, the last one before the others.
+	// needs lists, for each file, what must be loaded first, in reverse order.
 	needs map[string][]string
 	files map[string]string // by name
 }
 
 func newModules(dir string) *modules { return &modules{dir: dir} }
 
-// moduleName is how the kernel writes a module's name.
+// moduleName returns the kernel's spelling of a module's name.
 func moduleName(s string) string { return strings.ReplaceAll(s, "-", "_") }
 
 // load loads a module, or all modules with an alias, each after its dependencies.
@@ -112,7 +112,7 @@ func (m *modules) readNeeds() error {
 	})
 }
 
-// aliases lists the modules that go by a name.
+// aliases lists the modules that an alias stands for.
 func (m *modules) aliases(name string) (list []string, err error) {
 	err = m.lines("modules.alias", func(words []string) {
 		if len(words) != 3 || words[0] != "alias" {
@@ -161,7 +161,7 @@ func SoftBefore(words []string) (list []string) {
 	return list
 }
 
-// lines calls fn with the words of each line of a list that says something.
+// lines calls fn with the words of each line of a list, except comments and empty lines.
 func (m *modules) lines(list string, fn func(words []string)) error {
 	f, err := os.Open(filepath.Join(m.dir, list))
 	if err != nil {
@@ -193,7 +193,7 @@ func mountModules() error {
 // showModules shows the modules inside, where programs look for them.
 func showModules() error {
 	if _, err := os.Stat(moduleDir + "/modules.dep"); err != nil {
-		return nil // the kernel came without
+		return nil // the kernel came without modules
 	}
 	if _, err := os.Stat(sandboxDir + "/lib"); err != nil {
 		return nil // they are not looked for there

@@ -21,7 +21,7 @@ func network() error {
 	}
 	defer unix.Close(fd)
 	_ = write("/proc/sys/net/ipv6/conf/"+netDeviceName+"/disable_ipv6", "1")
-	// Any user may ping, as the network device has a single peer.
+	// Any user may ping: the network device has a single peer.
 	_ = write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647")
 	if err := up(fd, "lo"); err != nil {
 		return err
@@ -80,7 +80,7 @@ func inet(a [4]byte) sockaddr {
 // The flags of an ARP entry that stays.
 const arpComplete, arpPermanent = 2, 4
 
-// knowGateway says for good which link address the gateway has.
+// knowGateway makes the gateway's link address permanent.
 func knowGateway(fd int) error {
 	r := struct {
 		addr, link sockaddr

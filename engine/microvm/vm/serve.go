@@ -172,7 +172,7 @@ func addEntropy(p []byte) error {
 	return nil
 }
 
-// tell writes a line to the host, which may not listen.
+// tell writes a line to the host, which may not be listening.
 func tell(w io.Writer, n News) {
 	b, err := json.Marshal(n)
 	if err == nil {

@@ -15,7 +15,7 @@ import (
 // guestPath is where the sandbox sees the guest.
 const guestPath = "/.bothy/guest"
 
-// stageSocket is the descriptor at which the one who started the stage listens.
+// stageSocket is the descriptor on which the starter of the stage listens.
 const stageSocket = 3
 
 // stage makes the sandbox's view of the machine and becomes the guest. It returns
@@ -28,14 +28,14 @@ func stage() error {
 	return err
 }
 
-// becomeGuest returns only an error: where all is well, the guest has taken its place.
+// becomeGuest returns only on error: on success, the guest has replaced it.
 func becomeGuest() error {
 	if len(os.Args) != 5 {
 		return errors.New("the stage needs a host name, a number of processes and a size of memory")
 	}
 	processes, _ := strconv.ParseUint(os.Args[3], 10, 64)
 	memory, _ := strconv.ParseInt(os.Args[4], 10, 64)
-	// A private view, of which the machine's own part goes away.
+	// A private view, from which the machine's own part is removed.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}

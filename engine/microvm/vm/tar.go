@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The tar of the changed files has the names ./ and ./x, whiteouts as devices 0:0,
-// opaque folders by the overlay's own attribute, and attributes as PAX records. The
-// engine gVisor reads and writes the same.
+// The tar of the changed files has the names ./ and ./x, whiteouts as devices 0:0, opaque
+// folders by the overlay's own attribute, and attributes as PAX records. The gVisor engine reads
+// and writes the same format.
 const (
 	xattrRecord = "SCHILY.xattr."
 	opaqueAttr  = "trusted.overlay.opaque"
@@ -79,7 +79,7 @@ func addToTar(w *tar.Writer, dir, file string, seen map[uint64]string) error {
 		}
 		h.Devmajor, h.Devminor = int64(unix.Major(st.Rdev)), int64(unix.Minor(st.Rdev))
 	default:
-		return nil // a socket is worth nothing without its process
+		return nil // a socket is useless without its process
 	}
 	seen[st.Ino] = name
 	var err error
@@ -100,7 +100,7 @@ func addToTar(w *tar.Writer, dir, file string, seen map[uint64]string) error {
 
 func isWhiteout(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0 }
 
-// attributes are those of a file that another file system can have.
+// attributes returns those attributes of a file that another file system can have.
 func attributes(file string) (map[string]string, error) {
 	size, err := unix.Llistxattr(file, nil)
 	if err != nil || size == 0 {
@@ -177,7 +177,7 @@ func readTar(from, dir string) error {
 	return nil
 }
 
-// unpack makes one file. No name leads out of root, whatever links are in there.
+// unpack makes one file. No name leads out of root, whatever links it contains.
 func unpack(root *os.Root, name string, h *tar.Header, content io.Reader) error {
 	parent, err := root.Open(path.Dir(name))
 	if err != nil {

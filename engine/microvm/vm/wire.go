@@ -19,8 +19,8 @@ import (
 const (
 	DiskRoot  = "root"  // the template's image
 	DiskGuest = "guest" // the image with the guest
-	DiskUpper = "upper" // what is written
-	DiskFiles = "files" // a tar to begin with
+	DiskUpper = "upper" // the writable layer
+	DiskFiles = "files" // a tar of initial files
 	// DiskModules holds all modules of the kernel.
 	DiskModules = "modules"
 	PortCtl     = "ctl"  // requests and replies
@@ -30,7 +30,7 @@ const (
 // The operations of a Request.
 const (
 	OpStart  = "start"  // put the sandbox together and start the guest
-	OpStats  = "stats"  // tell what is used
+	OpStats  = "stats"  // return what is used
 	OpLimits = "limits" // change them
 	OpFreeze = "freeze" // stop all of the sandbox at once
 	OpThaw   = "thaw"   // let it continue
@@ -57,18 +57,18 @@ type Start struct {
 	Modules  bool     `json:"modules"` // there is a DiskModules
 	Limits   Limits   `json:"limits"`
 	Env      []string `json:"env"`
-	// CPUs is how many processors the machine has; those above Limits.CPUs rest.
+	// CPUs is how many processors the machine has; those above Limits.CPUs are idle.
 	CPUs int `json:"cpus"`
-	// Blocks is how many blocks of memory are not for use yet.
+	// Blocks is how many blocks of memory start offline.
 	Blocks int `json:"blocks"`
 }
 
-// Limits are those that hold inside.
+// Limits are the limits inside.
 type Limits struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 	Processes   int   `json:"processes"`
 	CPUs        int   `json:"cpus"`
-	// Blocks is how many of Start's blocks are to be used, at least.
+	// Blocks is how many of Start's blocks must be in use, at least.
 	Blocks int `json:"blocks"`
 }
 
@@ -82,15 +82,15 @@ type Stats struct {
 // Reply ends a request.
 type Reply struct {
 	Error string `json:"error,omitempty"`
-	// BadImage says that the error is the fault of an image.
+	// BadImage means that the image caused the error.
 	BadImage bool   `json:"bad_image,omitempty"`
 	Stats    *Stats `json:"stats,omitempty"`
-	// Blocks is how many of Start's blocks are used.
+	// Blocks is how many of Start's blocks are in use.
 	Blocks int `json:"blocks"`
 }
 
-// News is a machine's notification that a sandbox has exceeded its limit, or is
-// below it again.
+// News is a machine's notification that a sandbox has exceeded its memory limit, or is below it
+// again.
 type News struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 }
@@ -105,9 +105,9 @@ const (
 	KindReply   Kind = 'r'
 )
 
-// A frame is a mark, the request's number, a kind, a length and that many bytes. By
-// the mark and the number a reader resynchronises after a previous reader stopped in
-// the middle of a frame.
+// A frame consists of a mark, the request's number, a kind, a length and that many bytes. By the
+// mark and the number, a reader resynchronises after a previous reader stopped in the middle of
+// a frame.
 const (
 	mark       = "\xb0\x07hy"
 	numberSize = 8
@@ -119,11 +119,11 @@ const (
 	lastWordTag = "bothy: "
 )
 
-// LastWord formats the line in which a machine says why it ends, and LastWords
-// finds it in the machine's output.
+// LastWord formats the line in which a machine says why it ends, and LastWords finds it in the
+// machine's output.
 func LastWord(why string) string { return "\n" + lastWordTag + why + "\n" }
 
-// LastWords returns the reason in what LastWord made, or "".
+// LastWords returns the reason from such a line, or "".
 func LastWords(said []byte) string {
 	i := bytes.LastIndex(said, []byte("\n"+lastWordTag))
 	if i < 0 {
@@ -161,10 +161,10 @@ type Reader struct {
 	synced bool
 }
 
-// NewReader reads the frames of a request from r, and skips leftovers of others.
+// NewReader reads the frames of a request from r, and skips leftovers of other requests.
 func NewReader(r io.Reader, number uint64) *Reader { return &Reader{r: r, number: number} }
 
-// Next returns the next frame. Its bytes are good until the call after.
+// Next returns the next frame. Its bytes are valid until the next call.
 func (f *Reader) Next() (Kind, []byte, error) {
 	var head [headSize]byte
 	n := 0
@@ -226,5 +226,5 @@ func nextRequest(r io.Reader) (uint64, Request, error) {
 	return binary.BigEndian.Uint64(head[len(mark):]), q, json.Unmarshal(b, &q)
 }
 
-// CommandsCgroup is where the guest sees the cgroup in which commands begin.
+// CommandsCgroup is the path, as the guest sees it, of the cgroup in which commands start.
 const CommandsCgroup = "/sys/fs/cgroup/main"
