@@ -34,8 +34,8 @@ var DefaultScopes = []bothy.Scope{bothy.ScopeSandboxesRead, bothy.ScopeSandboxes
 
 const (
 	maxNameLength = 100
-	// touchEvery is how exact the time of a token's last use is. Noting each
-	// use would make every read a write.
+	// touchEvery is the resolution of the time of a token's last use. Recording every use would
+	// make every read a write.
 	touchEvery = time.Minute
 )
 
@@ -52,19 +52,19 @@ type Store interface {
 	TouchToken(ctx context.Context, id string, usedAt time.Time) error
 }
 
-// Tokens is the bothy.TokenService over a store. This process must be the only one that
-// changes the tokens in it: most authentications are answered from a cache. If others
-// change them as well (WithShared), Refresh must be called every few seconds.
+// Tokens is the bothy.TokenService over a store. This process must be the only one that changes
+// the tokens in it: most authentications are answered from a cache. If others change them as
+// well (WithShared), Refresh must be called every few seconds.
 type Tokens struct {
 	store Store
 	now   func() time.Time
 	log   *slog.Logger
 	cache cache
-	// hashes are those of all keys, once they have been read. Those of keys that
-	// were revoked may stay.
+	// hashes are those of all keys, once they have been read. They may include hashes of revoked
+	// keys.
 	hashesMu sync.RWMutex
 	hashes   map[string]struct{}
-	// loaded is when they were read, where other servers make keys as well.
+	// loaded is when they were read, if other servers make keys as well.
 	shared bool
 	loaded time.Time
 	// projects is optional.
@@ -83,10 +83,10 @@ type Option func(*Tokens)
 // WithNow sets the clock.
 func WithNow(now func() time.Time) Option { return func(t *Tokens) { t.now = now } }
 
-// WithProjects has keys be made only for projects that there are.
+// WithProjects restricts keys to existing projects.
 func WithProjects(p *Projects) Option { return func(t *Tokens) { t.projects = p } }
 
-// WithLog sets where failures go that no caller needs to hear of.
+// WithLog sets the log for failures that do not concern a caller.
 func WithLog(l *slog.Logger) Option { return func(t *Tokens) { t.log = l } }
 
 // New returns the tokens in a store.
@@ -120,8 +120,8 @@ func (t *Tokens) authenticate(ctx context.Context, key string) (*store.Token, er
 	if err != nil {
 		return nil, err
 	}
-	// The look-up found an equal hash already; this keeps the decision itself
-	// free of timing, whatever the look-up does.
+	// The look-up already found an equal hash; comparing again keeps the decision itself free of
+	// timing, whatever the look-up does.
 	if subtle.ConstantTimeCompare([]byte(e.token.Hash), []byte(hash)) != 1 {
 		return nil, unknownKey()
 	}
@@ -157,8 +157,8 @@ func (t *Tokens) find(ctx context.Context, hash string) (*entry, error) {
 	return t.cache.add(generation, token), nil
 }
 
-// known reports whether there can be a key with this hash, without asking the
-// store: guessed keys must not keep it from callers with a real one.
+// known reports whether there can be a key with this hash, without asking the store: guessed
+// keys must not slow down callers with a real one.
 func (t *Tokens) known(ctx context.Context, hash string) (bool, error) {
 	asked := t.now()
 	t.hashesMu.RLock()
@@ -170,7 +170,7 @@ func (t *Tokens) known(ctx context.Context, hash string) (bool, error) {
 		return known, nil
 	}
 	if t.shared && early > 0 {
-		// Another server may have made it since the hashes were read, a moment ago.
+		// Another server may have made it just after the hashes were read.
 		select {
 		case <-ctx.Done():
 			return false, ctx.Err()
@@ -208,9 +208,8 @@ func (t *Tokens) put(ctx context.Context, token *store.Token) error {
 	return nil
 }
 
-// CreateToken implements bothy.TokenService. Without a project in the request
-// it is the caller's own. Only the default project, which is the operator's,
-// makes tokens for others.
+// CreateToken implements bothy.TokenService. Without a project in the request, the token is for
+// the caller's own. Only the default project, which is the operator's, makes tokens for others.
 func (t *Tokens) CreateToken(ctx context.Context, req bothy.TokenCreate) (*bothy.Token, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
 	if err != nil {
@@ -243,9 +242,8 @@ func (t *Tokens) CreateToken(ctx context.Context, req bothy.TokenCreate) (*bothy
 	return &token, nil
 }
 
-// CreateFirst makes the token with which a new server's owner starts: for the
-// default project, with every scope. It asks for no caller, so only the
-// process that owns the store can call it.
+// CreateFirst makes the token that a new server's owner starts with: for the default project,
+// with every scope. It checks no caller, so only the process that owns the store can call it.
 func (t *Tokens) CreateFirst(ctx context.Context, name string) (*bothy.Token, error) {
 	owner := &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: []bothy.Scope{bothy.ScopeAdmin}}
 	return t.CreateToken(bothy.WithCaller(ctx, owner), bothy.TokenCreate{Name: name, Scopes: bothy.AllScopes})
@@ -289,8 +287,8 @@ func joinScopes(s []bothy.Scope) string {
 	return strings.Join(parts, ", ")
 }
 
-// reach is the projects whose tokens a caller may see and revoke: its own, and for
-// the operator all.
+// reach returns the projects whose tokens a caller may see and revoke: its own, and all for the
+// operator.
 func (t *Tokens) reach(ctx context.Context, caller *bothy.Caller) ([]string, error) {
 	list := []string{caller.ProjectID}
 	if !caller.IsOperator() || t.projects == nil {
@@ -352,8 +350,8 @@ func (t *Tokens) DeleteToken(ctx context.Context, id string) error {
 	return nil
 }
 
-// Hash returns the stored form of a key. A key is random and long, so a plain
-// hash is as safe as a slow one.
+// Hash returns the stored form of a key. A key is random and long, so a plain hash is as safe as
+// a slow one.
 func Hash(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
@@ -366,8 +364,7 @@ func newKey(e2b bool) string {
 	return KeyPrefix + random.Hex(keyBytes)
 }
 
-// plausible tells keys from other strings, so that a wrong header costs no
-// look-up.
+// plausible distinguishes keys from other strings, so that a wrong header costs no look-up.
 func plausible(key string) bool {
 	for prefix, size := range map[string]int{KeyPrefix: keyBytes, E2BKeyPrefix: e2bKeyBytes} {
 		if rest, ok := strings.CutPrefix(key, prefix); ok {

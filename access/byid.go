@@ -7,8 +7,8 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// HoldID is Hold for one who proves otherwise that a key of the project, which has
-// this id, let him in.
+// HoldID is Hold for a caller who proves in another way that it was admitted with the project's
+// key that has this id.
 func (t *Tokens) HoldID(ctx context.Context, projectID, id string, end func(cause error)) (*bothy.Caller, func(), error) {
 	for {
 		generation := t.holders.now()

@@ -7,14 +7,14 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// maxCached bounds the cache. It is started afresh beyond that.
+// maxCached bounds the cache, which is emptied when it is full.
 const maxCached = 10000
 
 // cache holds tokens by the hash of their key.
 //
-// A token that is read from the store while another call revokes it must not
-// enter the cache afterwards and stay there. So every drop begins a new
-// generation, and add keeps only tokens read in the current one.
+// A token that is read from the store while another call revokes it must not enter the cache
+// afterwards and stay there. So every drop starts a new generation, and add keeps only tokens
+// that were read in the current one.
 type cache struct {
 	mu         sync.RWMutex
 	generation uint64
@@ -61,7 +61,7 @@ func (c *cache) drop(id string) {
 	}
 }
 
-// entry is a token and when its use was last noted.
+// entry is a token and the time at which its use was last recorded.
 type entry struct {
 	token *store.Token
 
@@ -69,8 +69,7 @@ type entry struct {
 	touched time.Time
 }
 
-// due reports whether the use of the token is to be noted now, once per
-// touchEvery.
+// due reports whether the use of the token should be recorded now, once per touchEvery.
 func (e *entry) due(now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

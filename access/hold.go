@@ -11,9 +11,8 @@ import (
 
 // holders are the requests in flight that use a key or a link, by its id.
 //
-// A request whose key is revoked between its look-up and add would never be told.
-// So every end begins a new generation, and add only accepts look-ups made in the
-// current one.
+// A request whose key is revoked between its look-up and add would never be told. So every end
+// starts a new generation, and add only accepts look-ups made in the current one.
 type holders struct {
 	mu         sync.Mutex
 	generation uint64
@@ -66,8 +65,8 @@ func (h *holders) remove(id string, x *holder) {
 	}
 }
 
-// end tells all holders of one of the ids. No caller can hold them afterwards who
-// looked them up before.
+// end tells all holders of one of the ids. No caller that looked them up before can hold them
+// afterwards.
 func (h *holders) end(cause error, ids ...string) {
 	h.mu.Lock()
 	h.generation++

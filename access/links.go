@@ -9,12 +9,12 @@ import (
 	"github.com/bothy-dev/bothy/internal/random"
 )
 
-// Bounds on links that can be used at the same time.
+// Limits on links that can be used at the same time.
 const (
 	maxLinksPerSandbox = 100
 	maxLinksPerProject = 1000
-	// defaultLinkLife is how long a link can be used unless asked otherwise, and
-	// maxLinkLife the longest.
+	// defaultLinkLife is how long a link works unless the request says otherwise, and
+	// maxLinkLife is the longest.
 	defaultLinkLife = time.Hour
 	maxLinkLife     = 7 * 24 * time.Hour
 )
@@ -29,13 +29,12 @@ type LinkStore interface {
 	DeleteLinksExpiredBefore(ctx context.Context, t time.Time) (int, error)
 }
 
-// Sandboxes looks a sandbox up for the caller in the context, with its rights.
+// Sandboxes looks up a sandbox with the rights of the caller in the context.
 type Sandboxes interface {
 	Get(ctx context.Context, id string) (*bothy.Sandbox, error)
 }
 
-// Links is the bothy.LinkService over a store. Links end with the tokens that made
-// them.
+// Links is the bothy.LinkService over a store. Links end with the tokens that made them.
 type Links struct {
 	store     LinkStore
 	tokens    *Tokens
@@ -50,8 +49,8 @@ func NewLinks(s LinkStore, tokens *Tokens, sandboxes Sandboxes) *Links {
 	return &Links{store: s, tokens: tokens, sandboxes: sandboxes}
 }
 
-// CreateLink implements bothy.LinkService. A link expires no later than the key
-// that asks for it.
+// CreateLink implements bothy.LinkService. A link expires no later than the key that the request
+// was made with.
 func (l *Links) CreateLink(ctx context.Context, sandboxID string, req bothy.LinkCreate) (*bothy.Link, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
 	if err != nil {
@@ -142,8 +141,8 @@ func (l *Links) DeleteLink(ctx context.Context, sandboxID, id string) error {
 	return nil
 }
 
-// HoldLink implements bothy.LinkService. It asks the store each time, so there is no
-// cache in which a link could live on.
+// HoldLink implements bothy.LinkService. It asks the store each time, so no cache can keep a
+// link alive.
 func (l *Links) HoldLink(ctx context.Context, id string, end func(cause error)) (*bothy.Link, func(), error) {
 	h := &l.tokens.holders
 	for {

@@ -38,7 +38,7 @@ type Budgets interface {
 	ProjectBudget(project string) *bothy.BudgetState
 }
 
-// UseBudgets lets projects have budgets. It is called before anything else.
+// UseBudgets enables budgets for projects. It must be called first.
 func (p *Projects) UseBudgets(b Budgets) { p.budgets = b }
 
 func (p *Projects) checkBudget(amount float64) error {
@@ -48,7 +48,7 @@ func (p *Projects) checkBudget(amount float64) error {
 	if amount == 0 {
 		return nil
 	}
-	return bothy.Errorf(bothy.CodeUnsupported, "this server keeps no budgets").WithHint("Leave budget out.")
+	return bothy.Errorf(bothy.CodeUnsupported, "this server has no budgets").WithHint("Leave budget out.")
 }
 
 // withBudget fills in the current budget of a project.
@@ -72,8 +72,7 @@ func NewProjects(ctx context.Context, s ProjectStore, now func() time.Time) (*Pr
 	return p, err
 }
 
-// Plan returns a project's plan. A project that was not created has the
-// default plan.
+// Plan returns a project's plan. A project that was not created has the default plan.
 func (p *Projects) Plan(ctx context.Context, id string) (bothy.Plan, error) {
 	p.mu.RLock()
 	plan, ok := p.plans[id]
@@ -92,7 +91,7 @@ func (p *Projects) Plan(ctx context.Context, id string) (bothy.Plan, error) {
 		return bothy.Plan{}, err
 	}
 	plan, ok = bothy.Plans[name]
-	if !ok { // of a newer server
+	if !ok { // written by a newer server
 		plan = bothy.Plans[bothy.DefaultPlan]
 	}
 	p.plans[id] = plan
@@ -206,7 +205,7 @@ func (p *Projects) setPlan(ctx context.Context, id, plan string) error {
 	return nil
 }
 
-// operator checks that the caller is the default project's admin.
+// operator checks that the caller is an admin of the default project.
 func operator(ctx context.Context) error {
 	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
 	if err == nil && !caller.IsOperator() {

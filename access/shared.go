@@ -8,15 +8,15 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// loadAgain is how soon after the last time it is looked again whether another server has
-// made a key that is not known here.
+// loadAgain is how long to wait before checking again whether another server has made an unknown
+// key.
 const loadAgain = 200 * time.Millisecond
 
 // WithShared says that other servers change the tokens and projects as well.
 func WithShared() Option { return func(t *Tokens) { t.shared = true } }
 
-// Refresh picks up changes by other servers: keys that they revoked no longer work, and
-// requests that use one are told.
+// Refresh picks up changes by other servers: keys that they revoked stop working, and requests
+// that use one are told.
 func (t *Tokens) Refresh(ctx context.Context) error {
 	at := t.now()
 	all, err := t.store.TokenHashes(ctx)
@@ -31,7 +31,7 @@ func (t *Tokens) Refresh(ctx context.Context) error {
 		if _, ok := there[token.Hash]; ok {
 			continue
 		}
-		// It may have been made after the list.
+		// It may have been made after the list was read.
 		if _, err := t.store.TokenByHash(ctx, token.Hash); bothy.ErrorCode(err) == bothy.CodeNotFound {
 			t.cache.drop(token.ID)
 			t.holders.end(revokedKey(), token.ID)
@@ -57,7 +57,7 @@ func (c *cache) all() []*store.Token {
 	return list
 }
 
-// forget has plans be read again.
+// forget makes plans be read again.
 func (p *Projects) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package audit keeps the record of who did what. The doors (api, mcp) hand it
-// records, which it links into a chain of hashes and stores in batches, outside
-// the path of requests. server gives it the store; only the doors use it.
+// Package audit keeps the record of who did what. The APIs (api, mcp) pass it records, which it
+// links into a chain of hashes and stores in batches, without delaying requests. server gives it
+// the store; only the APIs use it.
 package audit
 
 import (
@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// flushEvery is how long a record waits for others to be stored with it. A
-	// server that is killed loses no more than that.
+	// flushEvery is how long a record waits for others to be stored with it. A server that is
+	// killed loses no more than that.
 	flushEvery = 500 * time.Millisecond
-	// batch is how many records are stored at once, and what makes the writer
-	// begin before the time is up.
+	// batch is how many records are stored at once. The writer starts early when so many are
+	// waiting.
 	batch = 256
-	// maxQueue is how many records wait at most. Then those who bring more wait.
+	// maxQueue is how many records can be waiting. Beyond that, callers wait.
 	maxQueue = 4096
-	// retryEvery is how long the writer rests after a failure.
+	// retryEvery is how long the writer waits after a failure.
 	retryEvery = time.Second
 	pruneEvery = time.Hour
 	// pruneAtOnce keeps the database free for others in between.
@@ -45,17 +45,17 @@ type Store interface {
 
 // Options change a Log. The zero value means the defaults.
 type Options struct {
-	// Keep is how long records are kept; for ever when zero.
+	// Keep is how long records are kept; zero means for ever.
 	Keep time.Duration
-	// NoCommands leaves out the commands that were run.
+	// NoCommands omits the commands that were run.
 	NoCommands bool
 	Now        func() time.Time
 	Log        *slog.Logger
 }
 
-// Log is the audit log. It is a bothy.AuditService and a bothy.AuditRecorder.
-// Its life is Open, Close. This process must be the only one that writes to its
-// store, unless the store reports what others add: see store.ErrAuditMoved.
+// Log is the audit log. It is a bothy.AuditService and a bothy.AuditRecorder. Its life is Open,
+// Close. This process must be the only one that writes to its store, unless the store reports
+// what others add: see store.ErrAuditMoved.
 type Log struct {
 	store Store
 	o     Options
@@ -76,8 +76,8 @@ type Log struct {
 	lastID   int64
 	lastHash string
 
-	// storing is held while records are on their way from the queue into the
-	// store, so that Flush can wait for them.
+	// storing is held while records move from the queue into the store, so that Flush can wait
+	// for them.
 	storing sync.Mutex
 }
 
@@ -107,8 +107,8 @@ func Open(ctx context.Context, s Store, o Options) (*Log, error) {
 	return l, nil
 }
 
-// Close stores pending records, and ends the writer. Later ones are lost, so
-// the APIs must be closed first.
+// Close stores pending records, and ends the writer. Later records are lost, so the APIs must be
+// closed first.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	already := l.closed
@@ -129,15 +129,15 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// Admit implements bothy.AuditRecorder. While records cannot be stored and the
-// queue is full, nothing more may be done.
+// Admit implements bothy.AuditRecorder. While records cannot be stored and the queue is full, it
+// refuses everything.
 func (l *Log) Admit() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failing == nil || len(l.queue) < maxQueue {
 		return nil
 	}
-	e := bothy.Errorf(bothy.CodeCapacity, "the server cannot keep its audit, so it does nothing that belongs there").
+	e := bothy.Errorf(bothy.CodeCapacity, "the server cannot write its audit log, so it refuses whatever has to be recorded").
 		WithHint("Its operator must see to the disk under the state; then try again.").Because(l.failing)
 	e.RetryAfter = 10 * time.Second
 	return e
@@ -206,7 +206,7 @@ func (l *Log) write() {
 	}
 }
 
-// Health is why records cannot be stored now, or nil.
+// Health returns why records cannot be stored now, or nil.
 func (l *Log) Health() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,8 +222,7 @@ func (l *Log) summarise(all bool) {
 	}
 }
 
-// storeBatch stores some of the queue, and reports whether there may be more to
-// store now.
+// storeBatch stores a part of the queue, and reports whether there may be more to store now.
 func (l *Log) storeBatch() bool {
 	l.storing.Lock()
 	defer l.storing.Unlock()
@@ -251,7 +250,7 @@ func (l *Log) storeBatch() bool {
 	}
 	err := l.store.AppendAudit(context.Background(), lines)
 	if errors.Is(err, store.ErrAuditMoved) {
-		// Another server has added to the chain: the same records follow its end.
+		// Another server has added to the chain: append the same records to its new end.
 		var ends store.AuditEnds
 		if ends, err = l.store.AuditEnds(context.Background()); err == nil {
 			l.lastID, l.lastHash = ends.LastID, ends.LastHash
@@ -298,7 +297,7 @@ func (l *Log) prune() {
 	}
 }
 
-// link is the hash of a record that follows another.
+// link returns the hash of a record that follows another.
 func link(before, record string) string {
 	sum := sha256.Sum256([]byte(before + "\n" + record))
 	return hex.EncodeToString(sum[:])

@@ -37,7 +37,7 @@ func (l *Log) Audit(ctx context.Context, f bothy.AuditFilter) (bothy.Page[bothy.
 	f.Limit = min(f.Limit, MaxLimit)
 	l.flush()
 	limit := f.Limit
-	f.Limit++ // one more tells whether there are more
+	f.Limit++ // one more shows whether there are more
 	lines, err := l.store.AuditLines(ctx, f)
 	if err != nil {
 		return p, err
@@ -77,13 +77,13 @@ func (l *Log) CheckAudit(ctx context.Context, at int64, head string) (*bothy.Aud
 		if err != nil || now.AfterID == ends.AfterID {
 			return c, err
 		}
-		// The oldest were forgotten meanwhile.
+		// The oldest were deleted meanwhile.
 	}
 }
 
 func (l *Log) walk(ctx context.Context, ends store.AuditEnds, at int64, head string) (*bothy.AuditCheck, error) {
 	if head != "" && at <= ends.AfterID {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "record %d is not kept any more; the first is %d", at, ends.AfterID+1).
+		return nil, bothy.Errorf(bothy.CodeInvalid, "record %d is no longer kept; the first is %d", at, ends.AfterID+1).
 			WithHint("Give a later record, or none.")
 	}
 	c := newChain(ends.AfterID, ends.AfterHash)
@@ -110,14 +110,13 @@ func (l *Log) walk(ctx context.Context, ends store.AuditEnds, at int64, head str
 	case c.Head != ends.LastHash:
 		c.fail(c.Last, "the chain ended in another hash")
 	case head != "" && at > c.Last:
-		c.fail(c.Last+1, fmt.Sprintf("the chain had gone on to record %d at least", at))
+		c.fail(c.Last+1, fmt.Sprintf("the chain continued at least to record %d", at))
 	}
 	return &c.AuditCheck, nil
 }
 
-// CheckExport checks records as `bothy audit --oldest --json` prints them, one a
-// line, without a server. What the first of them followed is not known, unless
-// it is the first of all.
+// CheckExport checks records as printed by `bothy audit --oldest --json`, one per line, without
+// a server. The record before the first is not known, unless it is the first of all.
 func CheckExport(r io.Reader) (*bothy.AuditCheck, error) {
 	d := json.NewDecoder(r)
 	var c *chain
@@ -126,7 +125,7 @@ func CheckExport(r io.Reader) (*bothy.AuditCheck, error) {
 		if err := d.Decode(&x); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, bothy.Errorf(bothy.CodeInvalid, "what was exported cannot be read: %v", err).
+			return nil, bothy.Errorf(bothy.CodeInvalid, "the export cannot be read: %v", err).
 				WithHint("Export it with `bothy audit --oldest --json`.")
 		}
 		hash := x.Hash
@@ -147,7 +146,7 @@ func CheckExport(r io.Reader) (*bothy.AuditCheck, error) {
 		}
 	}
 	if c == nil {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "there is no record in what was exported").
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the export contains no record").
 			WithHint("Export it with `bothy audit --oldest --json`.")
 	}
 	return &c.AuditCheck, nil

@@ -7,17 +7,16 @@ import (
 )
 
 const (
-	// maxCommand and maxObject limit what is kept of a command and of an
-	// object, in bytes.
+	// maxCommand and maxObject limit how much of a command and of an object is kept, in bytes.
 	maxCommand = 4096
 	maxObject  = 1024
-	// roughly is how much of them is queued: enough that the stored text does
-	// not end with half a key.
+	// roughly is how much of them is queued: enough that the stored text does not end with half
+	// a key.
 	roughly = 4 * maxCommand
 )
 
-// keys finds what looks like a key: those of Bothy, the forms that are well
-// known, and what follows words that announce one.
+// keys matches what looks like a key: Bothy's own, well-known forms, and whatever follows a word
+// that announces one.
 var keys = regexp.MustCompile(strings.Join([]string{
 	`\b(?:bothy|e2b)_[0-9a-f]{16,}`,
 	`\bsk-[A-Za-z0-9_-]{16,}`,
@@ -40,7 +39,7 @@ func redact(s string) string {
 	return announced.ReplaceAllString(s, "${1}${3}[redacted]${5}")
 }
 
-// shorten makes s valid and at most so many bytes long.
+// shorten makes s valid text of at most so many bytes.
 func shorten(s string, most int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= most {

@@ -12,8 +12,7 @@ const (
 	// together, after the first refusedEach of them got their own record.
 	refusedWindow = time.Minute
 	refusedEach   = 10
-	// maxRefused limits the addresses that are counted separately. All further
-	// ones count as one.
+	// maxRefused limits the addresses that are counted separately. All others count as one.
 	maxRefused = 1024
 )
 
@@ -21,8 +20,8 @@ func refusal(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusNotFound
 }
 
-// refusals counts refused attempts by client, so that guessing keys cannot fill
-// the disk with records. The zero value is ready for use.
+// refusals counts refused attempts by client, so that guessing keys cannot fill the disk with
+// records. The zero value is ready for use.
 type refusals struct {
 	by map[refusedBy]*counted
 }
@@ -32,20 +31,18 @@ type refusedBy struct {
 	code          bothy.Code
 }
 
-// counted are records of one kind, of which the first few are kept and the others
-// only counted.
+// counted are records of one kind, of which the first few are kept and the others only counted.
 type counted struct {
 	began time.Time
 	kept  int
-	// last is the newest of those that have no record; its Count says how many
-	// there are.
+	// last is the newest of those without a record; its Count says how many there are.
 	last bothy.AuditRecord
 }
 
 // add counts an attempt that gets no record of its own.
 func (c *counted) add(r bothy.AuditRecord) {
 	r.Count = c.last.Count + 1
-	// These differ from one to the next.
+	// These fields differ between attempts.
 	r.RequestID, r.Object = "", ""
 	c.last = r
 }
@@ -86,11 +83,11 @@ func (x *refusals) admit(r *bothy.AuditRecord, now time.Time) bool {
 		return true
 	}
 	c.add(*r)
-	c.last.Command, c.last.SandboxID = "", "" // nor are these the same
+	c.last.Command, c.last.SandboxID = "", "" // these differ, too
 	return false
 }
 
-// due takes out what was counted long enough, or all of it.
+// due removes and returns what was counted for long enough, or everything.
 func (x *refusals) due(now time.Time, all bool) []bothy.AuditRecord {
 	return takeDue(x.by, refusedWindow, now, all)
 }

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// usedWindow is for how long requests to a port are counted together, after the
-	// first of them and usedEach that change something have a record each.
+	// usedWindow is how long requests to a port are counted together, after the first of them
+	// and usedEach requests that change something got a record each.
 	usedWindow = time.Minute
 	usedEach   = 60
 )
 
-// uses counts requests to ports of sandboxes by who sent them, since a page alone
-// can be a hundred. The zero value is ready.
+// uses counts requests to ports of sandboxes by sender, since a single page can cause a hundred.
+// The zero value is ready for use.
 type uses struct {
 	by map[usedBy]*counted
 }
@@ -44,7 +44,7 @@ func (x *uses) admit(r *bothy.AuditRecord, changes bool, now time.Time) bool {
 	return false
 }
 
-// due takes out what was counted long enough, or all of it.
+// due removes and returns what was counted for long enough, or everything.
 func (x *uses) due(now time.Time, all bool) []bothy.AuditRecord {
 	return takeDue(x.by, usedWindow, now, all)
 }

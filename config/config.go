@@ -23,39 +23,38 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Config is every setting of the server. Flags win over the environment, that
-// over the file, and the file over the defaults.
+// Config is every setting of the server. Flags override the environment, which overrides the
+// file, which overrides the defaults.
 type Config struct {
 	// Home is where the server keeps its state.
 	Home string `yaml:"home"`
-	// Store is where the records of the state are: empty for files in Home, or the URL of
-	// a PostgreSQL database.
+	// Store is where the records of the state are kept: empty for files in Home, or the URL of a
+	// PostgreSQL database.
 	Store string `yaml:"store"`
 	// Cluster makes the server one of several hosts that share the database.
 	Cluster Cluster `yaml:"cluster"`
-	// Blobs is object storage for the files of snapshots, as s3://BUCKET/PREFIX?…; empty
-	// for this host's disk alone.
+	// Blobs is object storage for the files of snapshots, as s3://BUCKET/PREFIX?…; empty means
+	// only this host's disk.
 	Blobs string `yaml:"blobs"`
 	// Templates is the folder of the templates; empty means Home/templates.
 	Templates string `yaml:"templates"`
 	// Listen is the address of the API.
 	Listen string `yaml:"listen"`
-	// AllowedHosts are further names under which the API may be addressed.
+	// AllowedHosts are additional names under which the API may be addressed.
 	AllowedHosts []string `yaml:"allowed_hosts"`
-	// TrustedProxies are the addresses of proxies whose word on the client's address
-	// and scheme is believed.
+	// TrustedProxies are the addresses of proxies that are trusted to report the client's
+	// address and scheme.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies"`
 	// MetricsListen is an address where /metrics needs no key; empty means none.
 	MetricsListen string `yaml:"metrics_listen"`
 	// Insecure allows listening beyond this host without TLS.
 	Insecure bool `yaml:"insecure"`
-	// TLS is how the API proves who it is.
+	// TLS is the API's certificate.
 	TLS TLS `yaml:"tls"`
-	// ShutdownSeconds is how long a server that is told to stop waits for the
-	// requests under way.
+	// ShutdownSeconds is how long a stopping server waits for requests in flight.
 	ShutdownSeconds int `yaml:"shutdown_seconds"`
-	// LinkDomain is the domain below which the ports of sandboxes have names,
-	// as in 3000-ID.DOMAIN.
+	// LinkDomain is the domain below which the ports of sandboxes have names, such as
+	// 3000-ID.DOMAIN.
 	LinkDomain string `yaml:"link_domain"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel slog.Level `yaml:"log_level"`
@@ -81,7 +80,7 @@ type Config struct {
 
 // Cluster is this server among the hosts that share a database. Without a name it is alone.
 type Cluster struct {
-	// Name is the host's, and stays.
+	// Name is the host's name, which must not change.
 	Name string `yaml:"name"`
 	// Listen is where it answers other hosts, and Address where they reach it; empty means
 	// Listen.
@@ -89,17 +88,17 @@ type Cluster struct {
 	Address string `yaml:"address"`
 	// Labels are shown with the host.
 	Labels map[string]string `yaml:"labels"`
-	// LeaseSeconds is for how long a host is taken for alive that does not renew its lease.
+	// LeaseSeconds is how long a host counts as alive without renewing its lease.
 	LeaseSeconds int `yaml:"lease_seconds"`
 }
 
 // On reports whether the server is one of several hosts.
 func (c Cluster) On() bool { return c.Name != "" }
 
-// defaultLease is that of LeaseSeconds.
+// defaultLease is the default of LeaseSeconds.
 const defaultLease = 15
 
-// shortestLease is how short a lease may be: a renewal must have time to come through.
+// shortestLease is the shortest lease: a renewal must have time to arrive.
 const shortestLease = 5
 
 func (c Config) checkCluster() error {
@@ -116,7 +115,7 @@ func (c Config) checkCluster() error {
 	return c.Cluster.checkAddresses()
 }
 
-// checkAddresses refuses addresses at which other hosts would find themselves, or nobody.
+// checkAddresses refuses addresses at which other hosts would reach themselves, or nothing.
 func (c Cluster) checkAddresses() error {
 	for _, x := range []struct{ key, at string }{{"listen", c.Listen}, {"address", cmp.Or(c.Address, c.Listen)}} {
 		host, port, err := net.SplitHostPort(x.at)
@@ -132,7 +131,7 @@ func (c Cluster) checkAddresses() error {
 	return nil
 }
 
-// checkAlone refuses settings of a host that is none.
+// checkAlone refuses settings of a cluster if this server is not in one.
 func (c Cluster) checkAlone() error {
 	var set []string
 	for name, is := range map[string]bool{
@@ -150,41 +149,40 @@ func (c Cluster) checkAlone() error {
 		WithHint("Name the host in cluster.name, and the PostgreSQL database that the hosts share in `store`; or leave the settings below cluster out. See docs/cluster.md.")
 }
 
-// Registries say how registries of images are reached.
+// Registries says how image registries are reached.
 type Registries struct {
-	// Mirrors are asked before a registry, by its host.
+	// Mirrors are tried before a registry, by its host.
 	Mirrors map[string][]string `yaml:"mirrors"`
-	// PlainHTTP are hosts that are spoken to without TLS.
+	// PlainHTTP are hosts that are reached without TLS.
 	PlainHTTP []string `yaml:"plain_http"`
 }
 
-// Audit says what is kept of who did what.
+// Audit says what is recorded of who did what.
 type Audit struct {
-	// KeepDays is how long; 0 means for ever.
+	// KeepDays is how long records are kept; 0 means for ever.
 	KeepDays int `yaml:"keep_days"`
-	// Commands keeps the text of what is run as well.
+	// Commands also records the text of commands.
 	Commands bool `yaml:"commands"`
-	// Reads keeps also the calls that change nothing.
+	// Reads also records calls that change nothing.
 	Reads bool `yaml:"reads"`
 }
 
-// TLS is a certificate in files, or one that is got by ACME; without either the
-// API speaks plain HTTP.
+// TLS is a certificate in files, or one obtained by ACME; without either, the API speaks plain
+// HTTP.
 type TLS struct {
 	CertFile string `yaml:"cert_file"`
 	KeyFile  string `yaml:"key_file"`
 	ACME     ACME   `yaml:"acme"`
 }
 
-// ACME gets a certificate for Domains, if there are any.
+// ACME obtains a certificate for Domains, if there are any.
 type ACME struct {
 	Domains []string `yaml:"domains"`
 	Email   string   `yaml:"email"`
-	// DirectoryURL is the authority's, and CAFile what its own certificate is
-	// checked with.
+	// DirectoryURL is the authority's, and CAFile what its own certificate is verified with.
 	DirectoryURL string `yaml:"directory_url"`
 	CAFile       string `yaml:"ca_file"`
-	// HTTPPort and TLSPort are where its challenges arrive; 0 does without.
+	// HTTPPort and TLSPort receive its challenges; 0 disables one.
 	HTTPPort int `yaml:"http_port"`
 	TLSPort  int `yaml:"tls_port"`
 }
@@ -196,36 +194,35 @@ func (t TLS) On() bool { return t.CertFile != "" || len(t.ACME.Domains) > 0 }
 type Engine struct {
 	// Default is the engine of requests that name none: gvisor, microvm or auto.
 	Default string `yaml:"default"`
-	// Auto is what auto means: AutoAccelerated or AutoStrongest.
+	// Auto is the meaning of auto: AutoAccelerated or AutoStrongest.
 	Auto string `yaml:"auto"`
-	// UIDs is the range of the host's user ids of which every machine gets one, such as
-	// 200000-265535; empty means one that no account and no container has.
+	// UIDs is the range of the host's user ids, such as 200000-265535, from which every machine
+	// gets one; empty means a range that no account or container uses.
 	UIDs string `yaml:"uids"`
 	// CPULevel is what sandboxes see of the processor: bothy.CPUHost, or a level of x86-64.
 	CPULevel string  `yaml:"cpu_level"`
 	Microvm  Microvm `yaml:"microvm"`
 }
 
-// What the engine auto is.
+// The engines that auto can mean.
 const (
-	// AutoAccelerated is a virtual machine where KVM runs it, and gVisor elsewhere.
+	// AutoAccelerated is a virtual machine if KVM works, and gVisor otherwise.
 	AutoAccelerated = "accelerated"
-	// AutoStrongest is a virtual machine wherever there can be one, be it emulated.
+	// AutoStrongest is a virtual machine if there can be one, even if emulated.
 	AutoStrongest = "strongest"
 )
 
 // Microvm says how virtual machines are made.
 type Microvm struct {
-	// Kernel is the operator's own: a Debian package, a bzImage or an ELF kernel.
-	// Empty means Debian's for clouds. Modules is the folder of its modules, where
-	// it is no package; empty means /lib/modules/VERSION.
+	// Kernel is the operator's own: a Debian package, a bzImage or an ELF kernel. Empty means
+	// Debian's for clouds. Modules is the folder of its modules, unless it is a package; empty
+	// means /lib/modules/VERSION.
 	Kernel  string `yaml:"kernel"`
 	Modules string `yaml:"modules"`
-	// Kernels is the folder of kernels that were fetched or unpacked; empty means
-	// Home/kernels. Servers may share it.
+	// Kernels is the folder of kernels that were fetched or unpacked; empty means Home/kernels.
+	// Servers may share it.
 	Kernels string `yaml:"kernels"`
-	// Acceleration is auto, kvm, which refuses to emulate, or emulated, which does
-	// not try KVM.
+	// Acceleration is auto, kvm, which never emulates, or emulated, which never uses KVM.
 	Acceleration string `yaml:"acceleration"`
 }
 
@@ -251,46 +248,45 @@ func (e Engine) check() error {
 
 // Engines says which builds of engines are kept for the snapshots that they wrote.
 type Engines struct {
-	// Refuse names builds whose memory is not woken: builds, SHA-256 sums or versions,
-	// or how the former two begin.
+	// Refuse names builds whose memory is not restored: builds, SHA-256 sums or versions, or the
+	// beginnings of the former two.
 	Refuse []string `yaml:"refuse"`
 	// KeepMB bounds the builds of earlier servers; 0 means no bound.
 	KeepMB int64 `yaml:"keep_mb"`
 }
 
-// Sandboxes bounds what the host gives.
+// Sandboxes limits what the host provides.
 type Sandboxes struct {
 	// Max is how many may run at once; 0 means no bound.
 	Max int `yaml:"max"`
-	// MinFreeMemoryMB is what the host keeps for itself.
+	// MinFreeMemoryMB is how much the host keeps for itself.
 	MinFreeMemoryMB int `yaml:"min_free_memory_mb"`
-	// WaitSeconds is how long a request waits for a place when the host is
-	// full; 0 refuses it at once.
+	// WaitSeconds is how long a request waits for a place when the host is full; 0 refuses it
+	// immediately.
 	WaitSeconds int `yaml:"wait_seconds"`
-	// StartsAtOnce is how many may be starting, while the others wait for
-	// their turn; 0 means a number that suits the host's processors.
+	// StartsAtOnce is how many may be starting at the same time, while the others wait for their
+	// turn; 0 means a number that suits the host's processors.
 	StartsAtOnce int `yaml:"starts_at_once"`
 	// KeepEndedHours is how long an ended sandbox can still be looked up.
 	KeepEndedHours int `yaml:"keep_ended_hours"`
 }
 
-// Pool says what is made before anybody asks for it. 0 makes nothing of a kind.
+// Pool says what is made in advance. 0 makes nothing of a kind.
 type Pool struct {
-	// Templates are those of which Ready sandboxes of the default size wait.
+	// Templates are those of which Ready sandboxes of the default size are kept waiting.
 	Templates []string `yaml:"templates"`
 	Ready     int      `yaml:"ready"`
-	// ReadyMax bounds what waits in all. What is asked for often fills it.
+	// ReadyMax bounds the number of waiting sandboxes. Templates in frequent use fill it.
 	ReadyMax int `yaml:"ready_max"`
-	// Spares is how many half-started sandboxes there are at most.
+	// Spares is the maximum number of half-started sandboxes.
 	Spares int `yaml:"spares"`
 	// GoldenMax is how many golden snapshots are kept.
 	GoldenMax int `yaml:"golden_max"`
-	// MinFreeMemoryMB is below what free memory of the host all this is given
-	// up.
+	// MinFreeMemoryMB is the host's free memory below which all this is given up.
 	MinFreeMemoryMB int `yaml:"min_free_memory_mb"`
 }
 
-// Snapshots bounds what is kept. 0 means no bound.
+// Snapshots limits what is kept. 0 means no limit.
 type Snapshots struct {
 	// KeepPerSandbox is how many of one sandbox are kept; the oldest go first.
 	KeepPerSandbox int `yaml:"keep_per_sandbox"`
@@ -298,14 +294,15 @@ type Snapshots struct {
 	KeepHours int `yaml:"keep_hours"`
 	// ProjectQuotaMB limits the size of a project's snapshots.
 	ProjectQuotaMB int64 `yaml:"project_quota_mb"`
-	// MinFreeDiskMB is how much of the host's disk imports and builds of templates leave.
+	// MinFreeDiskMB is how much of the host's disk imports and template builds leave free.
 	MinFreeDiskMB int64 `yaml:"min_free_disk_mb"`
 	// CacheMB bounds what snapshots that are in the object storage take up on this host's
 	// disk as well, and what images of templates do that this host has fetched.
 	CacheMB int64 `yaml:"cache_mb"`
 	// GraceHours is how long a deleted snapshot stays in the object storage.
 	GraceHours int `yaml:"grace_hours"`
-	// TrustedKeys are the keys of other servers, of whose archives memory is imported.
+	// TrustedKeys are the keys of other servers whose archives may be imported with their
+	// memory.
 	TrustedKeys []string `yaml:"trusted_keys"`
 }
 
@@ -317,10 +314,10 @@ type Webhooks struct {
 
 // Network is the operator's part of every sandbox's policy.
 type Network struct {
-	// TrustHostCA makes sandboxes trust the certificate authorities that this
-	// host trusts, which a proxy that inspects TLS needs.
+	// TrustHostCA makes sandboxes trust the certificate authorities that this host trusts, as is
+	// needed behind a proxy that inspects TLS.
 	TrustHostCA bool `yaml:"trust_host_ca"`
-	// CABundle is the file with them.
+	// CABundle is the file that contains them.
 	CABundle string `yaml:"ca_bundle"`
 	// Allow lifts the ban on private and other special prefixes.
 	Allow []netip.Prefix `yaml:"allow"`
@@ -328,7 +325,7 @@ type Network struct {
 	Forbid []netip.Prefix `yaml:"forbid"`
 }
 
-// Default returns the settings of a server that was told nothing.
+// Default returns the settings of a server without configuration.
 func Default() Config {
 	return Config{
 		Home: "/var/lib/bothy", Listen: "127.0.0.1:7700", LogFormat: "text", LinkDomain: "localhost", ShutdownSeconds: 10,
@@ -353,8 +350,8 @@ func Default() Config {
 //go:embed bothy.yaml
 var Example string
 
-// Load reads the file, if path is not empty, over the defaults, and the
-// environment over that.
+// Load reads the file, if path is not empty, over the defaults, and then the environment over
+// that.
 func Load(path string, getenv func(string) string) (Config, error) {
 	c := Default()
 	if path != "" {
@@ -394,8 +391,7 @@ func (c *Config) parse(b []byte) error {
 	return nil
 }
 
-// Finish fills in what depends on other settings, makes paths absolute, and
-// checks.
+// Finish fills in what depends on other settings, makes paths absolute, and checks everything.
 func (c *Config) Finish() error {
 	if c.Templates == "" {
 		c.Templates = filepath.Join(c.Home, "templates")
@@ -415,7 +411,7 @@ func (c *Config) Finish() error {
 		*p = abs
 	}
 	if c.Store != "" && !strings.HasPrefix(c.Store, "postgres://") && !strings.HasPrefix(c.Store, "postgresql://") {
-		// What was given is not said: it may hold a password.
+		// The error omits the value: it may contain a password.
 		return bothy.Errorf(bothy.CodeInvalid, "store is no URL of a database").
 			WithHint("Give postgres://USER@HOST:5432/DATABASE, or nothing for files in home.")
 	}
@@ -466,7 +462,7 @@ func (t TLS) check() error {
 	return nil
 }
 
-// checkListen sees to it that keys do not travel in the clear by mistake.
+// checkListen prevents keys from travelling in the clear by mistake.
 func (c *Config) checkListen() error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
@@ -512,8 +508,7 @@ func (p Pool) check() error {
 	return nil
 }
 
-// TrustedCAs returns the PEM that sandboxes trust in addition to their template's, or
-// "".
+// TrustedCAs returns the PEM that sandboxes trust in addition to their template's, or "".
 func (c *Config) TrustedCAs() (string, error) {
 	if !c.Network.TrustHostCA {
 		return "", nil

@@ -2,14 +2,13 @@ package config
 
 import "github.com/bothy-dev/bothy"
 
-// E2B is the door for programs that were written for E2B.
+// E2B is the API for programs that were written for E2B.
 type E2B struct {
 	Enabled bool `yaml:"enabled"`
-	// Templates are E2B's template names, and the templates that they stand for
-	// here.
+	// Templates maps E2B's template names to templates of this server.
 	Templates map[string]string `yaml:"templates"`
-	// PublicPorts lets anyone who knows the address use a port of a sandbox that was
-	// created through this API, unless its creator closed it.
+	// PublicPorts lets anyone who knows the address use a port of a sandbox that was created
+	// through this API, unless its creator closed it.
 	PublicPorts bool `yaml:"public_ports"`
 }
 

@@ -2,7 +2,7 @@ package config
 
 import "github.com/bothy-dev/bothy"
 
-// Inflight bounds what requests hold of the server while they are worked on, for each
+// Inflight limits the server's resources that requests hold while they are processed, for each
 // project and for all together.
 type Inflight struct {
 	// Requests are those that end by themselves, and Streams those that stay open.
@@ -10,17 +10,17 @@ type Inflight struct {
 	RequestsPerProject int64 `yaml:"requests_per_project"`
 	Streams            int64 `yaml:"streams"`
 	StreamsPerProject  int64 `yaml:"streams_per_project"`
-	// MemoryMB is for the bodies and answers of requests; 0 means a part of the
-	// host's, and MemoryPerProjectMB 0 a half of that.
+	// MemoryMB is for the bodies and answers of requests; 0 means a part of the host's, and for
+	// MemoryPerProjectMB 0 means half of that.
 	MemoryMB           int64 `yaml:"memory_mb"`
 	MemoryPerProjectMB int64 `yaml:"memory_per_project_mb"`
-	// OperatorPercent is the part of all of it that only the project default may use.
+	// OperatorPercent is the part of everything that only the default project may use.
 	OperatorPercent int64 `yaml:"operator_percent"`
-	// WaitSeconds is how long what exceeds a bound waits in line.
+	// WaitSeconds is how long requests beyond a limit wait in line.
 	WaitSeconds int `yaml:"wait_seconds"`
-	// Connections is how many the API has at once; 0 means a part of the descriptors
-	// that the server may have. ConnectionsPerAddress is for one address that is not
-	// of this host; 0 means a half of that.
+	// Connections is how many the API may have; 0 means a part of the descriptors that the
+	// server may have. ConnectionsPerAddress applies to each address of another host; 0 means
+	// half of that.
 	Connections           int `yaml:"connections"`
 	ConnectionsPerAddress int `yaml:"connections_per_address"`
 	// Answers are those that are kept for idempotency keys.

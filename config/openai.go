@@ -2,7 +2,7 @@ package config
 
 import "github.com/bothy-dev/bothy"
 
-// OpenAI is the door for programs that were written for OpenAI's containers.
+// OpenAI is the API for programs that were written for OpenAI's containers.
 type OpenAI struct {
 	Enabled bool `yaml:"enabled"`
 	// Template is what containers start from.

@@ -13,8 +13,8 @@ import (
 
 var neededControllers = []string{"cpu", "memory", "pids"}
 
-// checkCgroups looks for the controllers that limit a sandbox, and makes a
-// group to see that it may.
+// checkCgroups looks for the controllers that limit a sandbox, and creates a group to test that
+// it may.
 func (h *Host) checkCgroups(context.Context) Result {
 	version, roots, missing := h.controllers()
 	if len(missing) > 0 {

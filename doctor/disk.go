@@ -37,7 +37,7 @@ func (h *Host) checkDisk(context.Context) Result {
 	return ok(detail)
 }
 
-// existing is the closest folder above path that is there.
+// existing returns the deepest existing folder of path.
 func existing(path string) string {
 	for path != "/" && path != "." {
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -48,7 +48,7 @@ func existing(path string) string {
 	return path
 }
 
-// unlinkedFile makes a file without a name, as sandboxes have for their disks.
+// unlinkedFile makes a file without a name, as sandboxes use for their disks.
 func unlinkedFile(dir string) error {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package doctor finds out whether a host can run sandboxes, and says in one
-// sentence for each finding what to do. It tries things rather than looking at
-// them: a tap is made, a cgroup is made, a sandbox is started. The command
-// line and the server use it; engines come as functions that start a sandbox.
+// Package doctor finds out whether a host can run sandboxes, and says in one sentence for each
+// finding what to do. It tries things rather than reading settings: it makes a tap and a cgroup,
+// and starts a sandbox. The command line and the server use it; engines are passed as functions
+// that start a sandbox.
 package doctor
 
 import (
@@ -12,7 +12,7 @@ import (
 // Status is the outcome of a check.
 type Status string
 
-// The outcomes. A warning limits Bothy, a failure stops it.
+// The outcomes. A warning limits Bothy, a failure prevents it from working.
 const (
 	OK   Status = "ok"
 	Warn Status = "warn"
@@ -36,33 +36,32 @@ type Check struct {
 	Run  func(ctx context.Context) Result
 }
 
-// Report is everything that was found.
+// Report is all results.
 type Report struct {
 	OK      bool     `json:"ok"`
 	Results []Result `json:"results"`
 }
 
-// StartProbe really starts a sandbox on one engine and ends it again.
+// StartProbe starts a real sandbox on one engine and ends it again.
 type StartProbe struct {
 	Engine string
 	Start  func(ctx context.Context) (Started, error)
-	// Optional marks an engine that a host can do without: when it is not
-	// installed, that is worth a warning.
+	// Optional marks an engine that a host can do without: if it is not installed, that is only
+	// a warning.
 	Optional bool
 }
 
-// Started is what became of a probe.
+// Started is the result of a probe.
 type Started struct {
 	// Took is how long the start took.
 	Took time.Duration
 	// Detail, if not empty, is a sentence about what the sandbox ran on.
 	Detail string
-	// Slow, if not empty, says what to do for it to be faster. It makes the
-	// outcome a warning.
+	// Slow, if not empty, says how to make it faster. It makes the outcome a warning.
 	Slow string
 }
 
-// Host is what is examined. Use NewHost; tests point it elsewhere.
+// Host is what is examined. Use NewHost; tests replace its parts.
 type Host struct {
 	// Home is where the server keeps its state, and Templates its templates.
 	Home      string
@@ -71,8 +70,8 @@ type Host struct {
 	Listen string
 	// Probes start sandboxes.
 	Probes []StartProbe
-	// Orphans names machines that run without a server and whose folder is gone; nil
-	// looks for none.
+	// Orphans lists machines that run without a server and whose folder is gone; nil disables
+	// the check.
 	Orphans func() ([]string, error)
 
 	proc, cgroups string
@@ -96,7 +95,7 @@ func Run(ctx context.Context, checks []Check, each func(Result)) Report {
 	return report
 }
 
-// Checks lists all there is to find out, the quick ones first.
+// Checks lists all checks, the quick ones first.
 func (h *Host) Checks() []Check {
 	checks := append(h.RunningChecks(), Check{"port", h.checkPort})
 	for _, p := range h.Probes {
@@ -105,8 +104,7 @@ func (h *Host) Checks() []Check {
 	return checks
 }
 
-// RunningChecks lists what a server finds out about its host while it runs. They start no
-// sandbox.
+// RunningChecks lists the checks that a server runs while it serves. They start no sandbox.
 func (h *Host) RunningChecks() []Check {
 	return append(h.Requirements(),
 		Check{"memory", h.checkMemory},
@@ -116,7 +114,7 @@ func (h *Host) RunningChecks() []Check {
 	)
 }
 
-// StartChecks lists what must be true before a server can be started.
+// StartChecks lists the checks that must pass before a server can be started.
 func (h *Host) StartChecks() []Check {
 	return append(h.Requirements(), Check{"port", h.checkPort})
 }

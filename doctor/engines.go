@@ -13,11 +13,10 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// probeTimeout bounds the start of one sandbox. An emulated one on a busy host
-// takes a part of it.
+// probeTimeout bounds the start of one sandbox. Even an emulated one on a busy host is faster.
 const probeTimeout = 2 * time.Minute
 
-// check really starts a sandbox.
+// check starts a real sandbox.
 func (p StartProbe) check(ctx context.Context) Result {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

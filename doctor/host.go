@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewHost describes this host, for a server with these settings.
+// NewHost returns this host, for a server with these settings.
 func NewHost(home, templates, listen string) *Host {
 	return &Host{
 		Home: home, Templates: templates, Listen: listen,
@@ -98,7 +98,7 @@ func (h *Host) checkMemory(context.Context) Result {
 	return ok(detail)
 }
 
-// memory returns MiB.
+// memory returns values in MiB.
 func (h *Host) memory() (total, available int64, err error) {
 	f, err := os.Open(filepath.Join(h.proc, "meminfo"))
 	if err != nil {

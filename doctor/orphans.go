@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// mostNamed is how many orphans are named; of more there is only the number.
+// mostNamed is how many orphans are named; if there are more, only their number is given.
 const mostNamed = 5
 
 // checkOrphans looks for machines that no server will end.

@@ -28,8 +28,8 @@ func (h *Host) checkPort(ctx context.Context) Result {
 	return fail(fmt.Sprintf("%s cannot be listened on: %v.", h.Listen, err), "Choose another address with --listen.")
 }
 
-// Healthy reports whether a Bothy server answers on an address, with or without
-// TLS. Who it is does not matter here: it is told nothing.
+// Healthy reports whether a Bothy server answers on an address, with or without TLS. It is not
+// authenticated, as it is sent nothing.
 func Healthy(ctx context.Context, addr string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -54,8 +54,8 @@ func health(ctx context.Context, c *http.Client, url string) int {
 	return resp.StatusCode
 }
 
-// PortOwner names the process that listens on an address, as in "nginx (pid
-// 812)", or returns "".
+// PortOwner names the process that listens on an address, as in "nginx (pid 812)", or returns
+// "".
 func PortOwner(addr string) string {
 	_, text, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -73,8 +73,8 @@ func PortOwner(addr string) string {
 	return ""
 }
 
-// listenerInode finds the socket that listens on a port. The fields of a line
-// are: number, local address, remote address, state, …, inode as the tenth.
+// listenerInode finds the socket that listens on a port. The fields of a line are: number, local
+// address, remote address, state, …, inode as the tenth.
 func listenerInode(table string, port uint64) string {
 	const listening = "0A"
 	b, err := os.ReadFile(table)

@@ -26,7 +26,7 @@ var neededCapabilities = []struct {
 	{unix.CAP_SETGID, "SETGID"},
 }
 
-// checkTracing looks at what a sandbox's kernel needs to catch system calls.
+// checkTracing checks what a sandbox's kernel needs to intercept system calls.
 func (h *Host) checkTracing(ctx context.Context) Result {
 	if scope, err := readInt(filepath.Join(h.proc, "sys/kernel/yama/ptrace_scope")); err == nil && scope >= 3 {
 		return fail("Tracing is switched off for good on this host (ptrace_scope is 3).",
@@ -76,7 +76,7 @@ func (h *Host) effectiveCapabilities() (set uint64, err error) {
 
 // traceChild starts a child that is traced from its first instruction.
 func traceChild(ctx context.Context) error {
-	// The kernel wants all calls to come from the thread that traces.
+	// The kernel requires all calls to come from the thread that traces.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := probeCommand(ctx, "trace")

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeVariable makes this program a probe: a short-lived child that does one
-// thing to itself which the parent must not do.
+// probeVariable makes this program a probe: a short-lived child that does one thing to itself
+// which the parent must not do.
 const probeVariable = "BOTHY_DOCTOR_PROBE"
 
-// IsProbe reports whether this process was started to be a probe. Every program
-// that runs checks asks this first, and if so exits with RunProbe.
+// IsProbe reports whether this process was started as a probe. Every program that runs checks
+// asks this first, and if so exits with RunProbe.
 func IsProbe() bool { return os.Getenv(probeVariable) != "" }
 
-// RunProbe does what this process was started for and returns its exit code.
+// RunProbe runs the probe that this process was started for and returns its exit code.
 func RunProbe() int {
 	var err error
 	switch what := os.Getenv(probeVariable); what {
@@ -36,7 +36,7 @@ func RunProbe() int {
 	return 0
 }
 
-// probeCommand makes the command that runs a probe.
+// probeCommand returns the command that runs a probe.
 func probeCommand(ctx context.Context, what string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = os.Args[:1]
@@ -66,8 +66,8 @@ func tapFix(euid int) string {
 	return "Run: modprobe tun. In a container, give it /dev/net/tun and the capabilities NET_ADMIN and SYS_ADMIN."
 }
 
-// makeTap makes a tap in the namespace of this process. It is gone when the
-// descriptor is closed.
+// makeTap makes a tap in the namespace of this process. It is removed when the descriptor is
+// closed.
 func makeTap() error {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

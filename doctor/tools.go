@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// tool is a program that the server runs to build templates. Sandboxes need
-// none.
+// tool is a program that the server runs to build templates. Sandboxes do not need it.
 type tool struct{ name, pkg, why string }
 
 var tools = []tool{
@@ -68,7 +67,7 @@ func (h *Host) checkTools(ctx context.Context) Result {
 	return ok("mkfs.erofs and mmdebstrap are there, and an image could be made.")
 }
 
-// InstallCommand is the line that installs packages.
+// InstallCommand returns the command line that installs packages.
 func InstallCommand(packages []string) string {
 	return "apt-get install -y --no-install-recommends " + strings.Join(packages, " ")
 }

@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// heldAnswer is the largest body that is read as a whole, to correct its
+	// heldAnswer is the size of the largest body that is read completely in order to correct its
 	// length.
 	heldAnswer = 64 << 10
-	// smallDocument is the size up to which a document is not given in pieces
-	// to a request that carried a secret.
+	// smallDocument is the size up to which a document is not sent in ranges to a request that
+	// carried a secret.
 	smallDocument = 1 << 20
 )
 
-// scrubAnswer removes from an answer the values of the secrets that its host
-// may know. The sandbox sees their placeholders, or asterisks if the length
-// must not change.
+// scrubAnswer removes the values of a host's secrets from its answer. The sandbox sees their
+// placeholders, or asterisks if the length must not change.
 func scrubAnswer(res *http.Response) error {
 	forms := placementOf(res.Request).forms
 	s := newScrubber(forms, false)
@@ -65,7 +64,7 @@ func scrubBody(res *http.Response, forms []swap) {
 	res.Body = body
 }
 
-// scrubbedBody is a body with a trailer, which is set when the body is closed.
+// scrubbedBody is a body whose trailer is set when it is closed.
 type scrubbedBody struct {
 	io.Reader
 	src   io.Closer
@@ -88,7 +87,7 @@ func (f failing) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// setLength tells how long the body is; -1 when that is not known.
+// setLength sets the length of the body; -1 if unknown.
 func setLength(res *http.Response, n int64) {
 	res.ContentLength = n
 	if n < 0 {
@@ -98,7 +97,7 @@ func setLength(res *http.Response, n int64) {
 	res.Header.Set("Content-Length", strconv.FormatInt(n, 10))
 }
 
-// unzipped undoes gzip. It reads nothing before it is read from.
+// unzipped decompresses gzip. It reads nothing before the first Read.
 type unzipped struct {
 	src io.Reader
 	zr  *gzip.Reader
@@ -115,8 +114,8 @@ func (u *unzipped) Read(p []byte) (int, error) {
 	return u.zr.Read(p)
 }
 
-// isText reports whether a placeholder can replace a value in a body: whether
-// nothing in the body depends on its length.
+// isText reports whether a placeholder can replace a value in a body: whether nothing in the
+// body depends on its length.
 func isText(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -132,7 +131,7 @@ func isText(contentType string) bool {
 	return false
 }
 
-// scrubbedConn is a connection that has left HTTP.
+// scrubbedConn is a connection that no longer speaks HTTP.
 type scrubbedConn struct {
 	io.ReadWriteCloser
 	in *scrubbedReader
@@ -148,9 +147,9 @@ func (c *scrubbedConn) CloseWrite() error {
 	return nil
 }
 
-// wholeAnswers requests the whole again if a host answers a request that
-// carried a secret with a part of something small: in parts, a value that the
-// host sends back could not be recognised.
+// wholeAnswers repeats a request without a range if its host answers a request that carried a
+// secret with a part of something small: a value that the host sends back could not be
+// recognised in parts.
 type wholeAnswers struct{ next http.RoundTripper }
 
 func (w wholeAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -165,16 +164,16 @@ func (w wholeAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.next.RoundTrip(again)
 }
 
-// smallOrText reports whether a partial answer may be of something that repeats
-// its request. Such things are small, or text.
+// smallOrText reports whether a partial answer may repeat its request. Such answers are small,
+// or text.
 func smallOrText(res *http.Response) bool {
 	_, whole, _ := strings.Cut(res.Header.Get("Content-Range"), "/")
 	n, err := strconv.ParseInt(whole, 10, 64)
 	return err != nil || n <= smallDocument || isText(res.Header.Get("Content-Type"))
 }
 
-// finalOnly drops the answers before the answer, such as 103 Early Hints. The
-// proxy copies their headers without a chance to look at them.
+// finalOnly drops informational answers, such as 103 Early Hints. The proxy copies their headers
+// without a chance to check them.
 type finalOnly struct{ http.ResponseWriter }
 
 func (w finalOnly) WriteHeader(status int) {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// authorityLife is long, because a sandbox may sleep long.
+	// authorityLife is long, because a sandbox may be paused for long.
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 7 * 24 * time.Hour
 	// clockSkew is how far back certificates are valid, for a sandbox whose
@@ -30,17 +30,15 @@ const (
 	maxLeaves = 256
 )
 
-// certificateAuthority is trusted inside one sandbox only. It issues
-// certificates for the gateway when it impersonates a host that receives a
-// secret. Its key is kept only in memory.
+// certificateAuthority is trusted inside one sandbox only. It issues certificates for the
+// gateway when that impersonates a host that receives a secret. Its key is kept only in memory.
 type certificateAuthority struct {
 	clock bothy.Clock
 	key   *ecdsa.PrivateKey
 	cert  *x509.Certificate
 	pem   []byte
 
-	// One key serves all hosts: making one costs more than signing, and both
-	// ends of it are here.
+	// One key serves all hosts: generating one costs more than signing, and both ends use it.
 	leafKey *ecdsa.PrivateKey
 
 	mu     sync.Mutex
@@ -51,11 +49,11 @@ type certificateAuthority struct {
 type leaf struct {
 	name string
 	cert *tls.Certificate
-	// renew is when the certificate is too old to be handed out.
+	// renew is when the certificate becomes too old to be used.
 	renew time.Time
 }
 
-// newCertificateAuthority makes the authority whose key follows from seed.
+// newCertificateAuthority makes the authority whose key is derived from seed.
 func newCertificateAuthority(seed []byte, clock bothy.Clock) (*certificateAuthority, error) {
 	key, err := deriveKey(seed)
 	if err != nil {
@@ -92,7 +90,7 @@ func deriveKey(seed []byte) (*ecdsa.PrivateKey, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Nearly every 32 bytes are a key; the rest are too large.
+		// Almost any 32 bytes are a valid key; the rest are too large.
 		if key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), raw); err == nil {
 			return key, nil
 		}
@@ -105,7 +103,7 @@ func serial() *big.Int {
 	return n.Add(n, big.NewInt(1))
 }
 
-// certificate returns a certificate for name, cached if it is fresh.
+// certificate returns a certificate for name, cached while it is fresh.
 func (a *certificateAuthority) certificate(name string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,7 +136,7 @@ func (a *certificateAuthority) mint(name string, now time.Time) (*tls.Certificat
 		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(leafLife),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	// The subject carries the name if it fits; clients read DNSNames.
+	// The subject contains the name if it fits; clients read DNSNames.
 	if len(name) <= 64 {
 		tmpl.Subject.CommonName = name
 	}

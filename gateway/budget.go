@@ -12,15 +12,14 @@ import (
 // process may open enough descriptors.
 const maxServerConns = 64 << 10
 
-// Budget limits the connections to the outside that the gateways of a process
-// hold together, because each takes a descriptor of the process. Shares depend
-// on what is left: a sandbox may hold at most as many as are free, and a project
-// twice as many. So one greedy sandbox gets half, two a third each, and there
-// are always some free for sandboxes that have few. The methods may be called
-// from many goroutines.
+// Budget limits the connections to the outside that all gateways of a process hold together,
+// because each takes a descriptor of the process. Shares depend on what is left: a sandbox may
+// hold at most as many as are free, and a project twice as many. So one greedy sandbox gets
+// half, two get a third each, and some are always free for sandboxes that have few. The methods
+// may be called from many goroutines.
 type Budget struct {
 	max int
-	// lines limits logging about refusals.
+	// lines limits log lines about refusals.
 	lines *rate.Limiter
 
 	mu       sync.Mutex
@@ -33,8 +32,8 @@ func NewBudget(max int) *Budget {
 	return &Budget{max: max, projects: map[string]int{}, lines: rate.NewLimiter(rate.Every(time.Minute), 1)}
 }
 
-// serverBudget is shared by the gateways that were given no other. Half of the
-// descriptors are left to the rest of the server.
+// serverBudget is shared by the gateways that were given no other. It leaves half of the
+// descriptors to the rest of the server.
 var serverBudget = sync.OnceValue(func() *Budget {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -50,7 +49,7 @@ func (b *Budget) Open() int {
 	return b.total
 }
 
-// take takes one connection for a sandbox that already holds that many.
+// take takes one connection for a sandbox that already holds the given number.
 func (b *Budget) take(project string, held int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,8 +72,8 @@ func (b *Budget) put(project string) {
 	}
 }
 
-// SetOwner tells whose sandbox it is. Connections count for the project that
-// owned it when they were opened.
+// SetOwner sets the project that owns the sandbox. Connections count for the project that owned
+// it when they were opened.
 func (g *Gateway) SetOwner(project string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

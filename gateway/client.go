@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// client reads what the guest sends on a connection that must be checked at its
-// beginning or throughout. It buffers what was read and not yet sent on.
+// client reads what the guest sends on a connection that must be checked at its beginning or
+// throughout. It keeps what was read and not yet forwarded.
 type client struct {
 	*guestConn
 	buf []byte
@@ -56,7 +56,7 @@ func (c *client) drop(n int) {
 	}
 }
 
-// pass sends on the first n kept bytes.
+// pass forwards the first n kept bytes.
 func (c *client) pass(n int, out io.Writer, count func(int)) error {
 	_, err := out.Write(c.buf[:n])
 	count(n)
@@ -64,7 +64,7 @@ func (c *client) pass(n int, out io.Writer, count func(int)) error {
 	return err
 }
 
-// passAll sends on the kept bytes and then everything that comes.
+// passAll forwards the kept bytes and then everything that follows.
 func (c *client) passAll(out io.Writer, count func(int)) error {
 	if err := c.pass(len(c.buf), out, count); err != nil {
 		return err
@@ -85,9 +85,8 @@ func (c *client) hello() (sni string, used int, err error) {
 	}
 }
 
-// forwardTLS sends on a connection whose ClientHello, already in c, was found
-// right. A server may ask for a second one, in clear as well: it must name the
-// same server.
+// forwardTLS forwards a connection whose ClientHello, already in c, was accepted. A server may
+// ask for a second one, also in clear text: it must name the same server.
 func (c *client) forwardTLS(name string, used int, out io.Writer, count func(int)) error {
 	for {
 		if err := c.pass(used, out, count); err != nil {
@@ -113,8 +112,8 @@ func (c *client) forwardTLS(name string, used int, out io.Writer, count func(int
 	}
 }
 
-// passChangeCipher sends on records that only mark a change of cipher, and
-// reports whether another ClientHello follows.
+// passChangeCipher forwards records that only mark a change of cipher, and reports whether
+// another ClientHello follows.
 func (c *client) passChangeCipher(out io.Writer, count func(int)) (again bool, err error) {
 	for {
 		for len(c.buf) < recordHeader+1 {
@@ -160,9 +159,8 @@ func (c *client) request() (*request, error) {
 	}
 }
 
-// forwardHTTP sends on requests, beginning with first, as long as each is for
-// name. upgraded tells whether the server agreed to WebSocket; after that the
-// bytes are its own.
+// forwardHTTP forwards requests, starting with first, as long as each is for name. upgraded
+// reports whether the server agreed to WebSocket; after that the bytes are not checked.
 func (c *client) forwardHTTP(name string, first *request, upgraded func() bool, out io.Writer, count func(int)) error {
 	for r := first; ; {
 		if _, err := out.Write(r.head); err != nil {
@@ -182,16 +180,16 @@ func (c *client) forwardHTTP(name string, first *request, upgraded func() bool, 
 		if r.host != name {
 			return refusal(fmt.Sprintf("the HTTP request is for %s, and the connection is to %s", r.host, name))
 		}
-		// Only the first request of a connection can leave HTTP: after others
-		// the server's agreement could not be told from their answers.
+		// Only the first request of a connection can leave HTTP: later, the server's agreement
+		// could not be told from answers to earlier requests.
 		if r.webSocket {
 			return refusal("WebSocket is possible on a fresh connection only")
 		}
 	}
 }
 
-// nextRequest waits as long as it takes for another request to begin, and then
-// not long for its head. At the end of the connection it returns nothing.
+// nextRequest waits for another request without a time limit, and then briefly for its head. At
+// the end of the connection it returns nothing.
 func (c *client) nextRequest() (*request, error) {
 	if len(c.buf) == 0 {
 		if err := c.more(maxHead); err == io.EOF {
@@ -256,7 +254,7 @@ func (c *client) forwardTrailer(out io.Writer, count func(int)) error {
 	}
 }
 
-// line reads one line that ends in CRLF, and returns it without.
+// line reads one line that ends in CRLF, and returns it without that.
 func (c *client) line() (string, error) {
 	for {
 		if i := bytes.IndexByte(c.buf, '\n'); i >= 0 {
@@ -276,7 +274,7 @@ func (c *client) line() (string, error) {
 	}
 }
 
-// passN sends on the next n bytes.
+// passN forwards the next n bytes.
 func (c *client) passN(n int64, out io.Writer, count func(int)) error {
 	k := min(n, int64(len(c.buf)))
 	if err := c.pass(int(k), out, count); err != nil {
@@ -295,9 +293,8 @@ func (c *client) setPatience() { _ = c.SetReadDeadline(time.Now().Add(c.patience
 
 func (c *client) clearPatience() { _ = c.SetReadDeadline(time.Time{}) }
 
-// lastWords writes b, and gives the guest a moment to read it and to close.
-// Closing at once, with bytes of the guest unread, would reset the connection
-// and lose them.
+// lastWords writes b, and gives the guest a moment to read it and to close. Closing immediately,
+// with unread bytes of the guest, would reset the connection and lose b.
 func (c *client) lastWords(b []byte) {
 	_ = c.SetDeadline(time.Now().Add(lastWordsTime))
 	if _, err := c.guestConn.Write(b); err != nil {

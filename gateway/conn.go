@@ -33,12 +33,12 @@ func (b *buffers) get() *[]byte  { return b.pool.Get().(*[]byte) }
 func (b *buffers) put(p *[]byte) { b.pool.Put(p) }
 
 var (
-	// wide buffers hold four full packets of the usual network device, so that no small
-	// one is left over, and serve while a sandbox has few connections.
+	// wide buffers hold four full packets of the usual network device, so that no small one is
+	// left over. They are used while a sandbox has few connections.
 	wide = newBuffers(4 * (65000 - header.IPv4MinimumSize - header.TCPMinimumSize - 12))
-	// narrow ones serve the connections beyond.
+	// narrow buffers serve the other connections.
 	narrow = newBuffers(16 << 10)
-	// datagrams hold the largest one.
+	// datagrams buffers hold the largest datagram.
 	datagrams = newBuffers(64 << 10)
 )
 
@@ -60,7 +60,7 @@ func newGuestConn(wq *waiter.Queue, ep tcpip.Endpoint, b *buffers) *guestConn {
 	return &guestConn{TCPConn: gonet.NewTCPConn(wq, ep), ep: ep, wq: wq, buffers: b}
 }
 
-// Quiet reports whether neither bytes nor an end wait to be read.
+// Quiet reports whether neither bytes nor an end of stream are pending.
 func (c *guestConn) Quiet() bool {
 	return c.ep.Readiness(waiter.ReadableEvents|waiter.EventHUp|waiter.EventErr) == 0
 }
@@ -77,8 +77,8 @@ func (c *guestConn) sendTo(out io.Writer, count func(int)) error {
 	return err
 }
 
-// sendN copies the next limit bytes that the guest sends to out. It holds no
-// buffer while it waits for them.
+// sendN copies the next limit bytes that the guest sends to out. It holds no buffer while it
+// waits for them.
 func (c *guestConn) sendN(out io.Writer, limit int64, count func(int)) error {
 	entry, ready := waiter.NewChannelEntry(waiter.ReadableEvents | waiter.EventHUp | waiter.EventErr)
 	c.wq.EventRegister(&entry)
@@ -116,9 +116,9 @@ func (c *guestConn) sendSome(out io.Writer, limit int64) (int, tcpip.Error, erro
 	return n, nil, err
 }
 
-// receiveFrom copies what in sends to the guest until in has no more. Where in
-// is a socket it holds no memory while it waits for it, or for the guest. see,
-// when not nil, is given the bytes first, until it returns false.
+// receiveFrom copies what in sends to the guest until in ends. If in is a socket, it holds no
+// memory while it waits for it, or for the guest. If see is not nil, it gets the bytes first,
+// until it returns false.
 func (c *guestConn) receiveFrom(in net.Conn, see func([]byte) bool, count func(int)) error {
 	entry, ready := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
 	c.wq.EventRegister(&entry)
@@ -228,7 +228,7 @@ func (r *patientReader) read() ([]byte, error) {
 	return (*r.buf)[:r.n], nil
 }
 
-// tryRead is called by the poller, at once and then when there may be bytes.
+// tryRead is called by the poller, first immediately and then whenever there may be bytes.
 func (r *patientReader) tryRead(fd uintptr) bool {
 	if r.buf == nil {
 		r.buf = r.get()
@@ -253,7 +253,7 @@ func (r *patientReader) release() {
 	}
 }
 
-// closeWrite tells the other end that no more will come.
+// closeWrite tells the other end that no more data follows.
 func closeWrite(c net.Conn) error {
 	if h, ok := c.(interface{ CloseWrite() error }); ok {
 		return h.CloseWrite()

@@ -10,12 +10,12 @@ import (
 // deny closes ranges of addresses to a sandbox that may reach everything else.
 func (p *policy) deny(ranges []netip.Prefix) error {
 	if len(ranges) > 0 && p.mode != bothy.NetworkOpen {
-		return bothy.Errorf(bothy.CodeInvalid, "deny_cidrs does not go with network mode %s, in which nothing is open but what is allowed", p.mode).
+		return bothy.Errorf(bothy.CodeInvalid, "deny_cidrs cannot be combined with network mode %s, in which only what is allowed is open", p.mode).
 			WithHint("Use mode open with deny_cidrs, or leave the ranges out of allow_cidrs.")
 	}
 	for _, c := range ranges {
 		if !c.IsValid() {
-			return bothy.Errorf(bothy.CodeInvalid, "deny_cidrs holds %s, which is not a network", c).
+			return bothy.Errorf(bothy.CodeInvalid, "deny_cidrs contains %s, which is not a network", c).
 				WithHint("Write networks as in 192.0.2.0/24.")
 		}
 		p.denied = append(p.denied, c.Masked())
@@ -23,8 +23,8 @@ func (p *policy) deny(ranges []netip.Prefix) error {
 	return nil
 }
 
-// exception reports whether a name is allowed although its addresses may be denied.
-// Connections to it are tied to the name.
+// exception reports whether a name is allowed even if its addresses are denied. Connections to
+// it are tied to the name.
 func (p *policy) exception(name string) (rule string, ok bool) {
 	if p.mode != bothy.NetworkOpen || len(p.denied) == 0 {
 		return "", false
@@ -46,7 +46,7 @@ func (p *policy) denies(addr netip.Addr) string {
 	return ""
 }
 
-// open returns those of a name's addresses that the policy leaves open.
+// open returns the addresses of a name that the policy does not deny.
 func (p *policy) open(name string, addrs []netip.Addr) ([]netip.Addr, error) {
 	if _, ok := p.exception(name); ok || len(p.denied) == 0 {
 		return addrs, nil
@@ -66,8 +66,8 @@ func (p *policy) open(name string, addrs []netip.Addr) ([]netip.Addr, error) {
 	return left, nil
 }
 
-// outdates reports whether an open connection may lead to an address that the
-// policy denies: which of a name's addresses it uses is not recorded.
+// outdates reports whether an open connection may lead to an address that the policy denies:
+// which of a name's addresses it uses is not recorded.
 func (p *policy) outdates(t target) bool {
 	if len(p.denied) == 0 || !t.standIn {
 		return false

@@ -12,9 +12,9 @@ import (
 // outerTime limits each step of a Transport's connections.
 const outerTime = 30 * time.Second
 
-// Transport is for requests to addresses chosen by users. Its connections lead to the
-// internet and to networks in allow, but not to this host, a private network or
-// networks in forbid. It uses no proxy, which could reach those instead.
+// Transport is for requests to addresses chosen by users. Its connections lead to the internet
+// and to networks in allow, but not to this host, a private network or a network in forbid. It
+// uses no proxy, which could reach those.
 func Transport(allow, forbid []netip.Prefix) *http.Transport {
 	g := &guard{allow: allow, forbid: forbid, host: theHost}
 	d := &net.Dialer{Timeout: outerTime, Control: func(_, address string, _ syscall.RawConn) error {

@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// maxQueries bounds the questions that are answered at the same time.
+	// maxQueries bounds the queries that are answered at the same time.
 	maxQueries = 64
-	// dnsTTL is the life of every answer, in seconds. It is short because the
-	// policy may change; asking again costs nothing, the gateway remembers.
+	// dnsTTL is the life of every answer, in seconds. It is short because the policy may change;
+	// asking again is cheap, since the gateway caches.
 	dnsTTL = 30
 	// dnsIdle is how long a TCP connection to the resolver may be silent.
 	dnsIdle = 10 * time.Second
-	// maxQuery is the largest question that is read.
+	// maxQuery is the size of the largest query that is read.
 	maxQuery = 4096
 )
 
-// serveDNS answers questions over UDP at the gateway's address.
+// serveDNS answers queries over UDP at the gateway's address.
 func (g *Gateway) serveDNS() error {
 	at := tcpip.FullAddress{NIC: nicID, Addr: gatewayAddress, Port: 53}
 	c, err := gonet.DialUDP(g.stack, &at, nil, ipv4.ProtocolNumber)
@@ -54,7 +54,7 @@ func (g *Gateway) readQueries(c *gonet.UDPConn) {
 		select {
 		case g.queries <- struct{}{}:
 		default:
-			continue // A resolver that is asked too much drops questions.
+			continue // A resolver may drop queries when overloaded.
 		}
 		query := slices.Clone(b[:n])
 		g.work.Go(func() {
@@ -66,7 +66,7 @@ func (g *Gateway) readQueries(c *gonet.UDPConn) {
 	}
 }
 
-// serveDNSConn answers questions over one TCP connection.
+// serveDNSConn answers queries over one TCP connection.
 func (g *Gateway) serveDNSConn(r *tcp.ForwarderRequest) {
 	f, v := g.openDNS()
 	if f == nil {
@@ -102,7 +102,7 @@ func (g *Gateway) answerOne(c net.Conn) error {
 	}
 	n := binary.BigEndian.Uint16(size[:])
 	if n > maxQuery {
-		return errors.New("the question is too long")
+		return errors.New("the query is too long")
 	}
 	query := make([]byte, n)
 	if _, err := io.ReadFull(c, query); err != nil {
@@ -178,20 +178,19 @@ func (g *Gateway) reply(q, m *dns.Msg) int {
 	return g.replyAddress(ctx, p, question, name, v, m)
 }
 
-// replyAddress answers for a name that is allowed: an A question with the
-// name's stand-in, or in mode open with its real addresses, and every other
-// question with nothing, provided that the name exists.
+// replyAddress answers for an allowed name: an A query with the name's stand-in, or in mode open
+// with its real addresses, and every other query with no records, provided that the name exists.
 func (g *Gateway) replyAddress(ctx context.Context, p *policy, q dns.Question, name string, v verdict, m *dns.Msg) int {
 	addrs, err := g.reachable(ctx, name)
 	if g.currentPolicy() != p {
-		// The policy changed meanwhile: the guest asks again under the new one.
+		// The policy has changed: the guest will ask again under the new one.
 		return dns.RcodeServerFailure
 	}
 	var bad *forbiddenError
 	switch {
 	case errors.As(err, &bad):
-		// As for a name that does not exist, so that the names of the
-		// operator's network cannot be told from others.
+		// This is the answer for names that do not exist, so that a sandbox cannot find out the
+		// names of the operator's network.
 		g.recordName(name, refuse("%s", bad.reason()))
 		return dns.RcodeNameError
 	case errors.Is(err, errNoName):
@@ -224,8 +223,8 @@ func rrHeader(name string, kind uint16) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: kind, Class: dns.ClassINET, Ttl: dnsTTL}
 }
 
-// replyReverse answers questions for the name of a stand-in address, and
-// refuses those for forbidden addresses.
+// replyReverse answers queries for the name of a stand-in address, and refuses those for
+// forbidden addresses.
 func (g *Gateway) replyReverse(p *policy, q dns.Question, m *dns.Msg) (rcode int, ok bool) {
 	name := strings.ToLower(q.Name)
 	if !strings.HasSuffix(name, ".in-addr.arpa.") && !strings.HasSuffix(name, ".ip6.arpa.") {
@@ -245,7 +244,7 @@ func (g *Gateway) replyReverse(p *policy, q dns.Question, m *dns.Msg) (rcode int
 	return dns.RcodeRefused, true
 }
 
-// reverseAddr reads the IPv4 address of a name under in-addr.arpa.
+// reverseAddr parses the IPv4 address in a name under in-addr.arpa.
 func reverseAddr(name string) (netip.Addr, bool) {
 	labels := strings.Split(strings.TrimSuffix(name, ".in-addr.arpa."), ".")
 	slices.Reverse(labels)
@@ -259,7 +258,7 @@ func (g *Gateway) recordName(name string, v verdict) {
 	})
 }
 
-// clip keeps a name that cannot be one from filling the log.
+// clip keeps an invalid name from filling the log.
 func clip(s string) string {
 	if len(s) > maxName {
 		s = s[:maxName]

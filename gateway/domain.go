@@ -10,12 +10,12 @@ import (
 
 const maxName = 253
 
-// toASCII maps a name that a person wrote to the form that DNS uses. Unlike
-// the strict profiles it lets underscores pass, which real names contain.
+// toASCII converts a name as written by a person to the form that DNS uses. Unlike the strict
+// profiles it accepts underscores, which real names contain.
 var toASCII = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.StrictDomainName(false), idna.BidiRule())
 
-// canonicalName is the one spelling under which names are compared: lower
-// case, no trailing dot, punycode. It fails for what cannot be a host name.
+// canonicalName returns the spelling in which names are compared: lower case, without a trailing
+// dot, in punycode. It fails for anything that cannot be a host name.
 func canonicalName(s string) (string, bool) {
 	s = strings.TrimSuffix(s, ".")
 	if !isASCII(s) {
@@ -89,8 +89,8 @@ func (d *domains) add(pattern, rule string) error {
 	return nil
 }
 
-// looksNumeric reports whether programs could take name for an address: an IP
-// address in any spelling ends in a label that is a number.
+// looksNumeric reports whether programs could mistake name for an address: an IP address in any
+// spelling ends in a label that is a number.
 func looksNumeric(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return true
@@ -102,7 +102,7 @@ func looksNumeric(name string) bool {
 	return strings.Trim(last, "0123456789") == ""
 }
 
-// match returns the rule under which a canonical name is in the set.
+// match returns the rule by which a canonical name is in the set.
 func (d *domains) match(name string) (rule string, ok bool) {
 	if rule, ok = d.exact[name]; ok {
 		return rule, true

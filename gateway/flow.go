@@ -12,17 +12,17 @@ import (
 type target struct {
 	// dst is the destination in the guest's packet.
 	dst netip.AddrPort
-	// standIn is set if dst is an address that stands for a name. The name may
-	// be unknown here, because a resumed sandbox remembers addresses from an
-	// earlier gateway. The connection itself must then state the name.
+	// standIn is set if dst is an address that stands for a name. The name may be unknown here,
+	// because a resumed sandbox remembers addresses from an earlier gateway. Then the connection
+	// itself must state the name.
 	standIn bool
 	name    string
-	// label is the name for which a real address was given out, for the log.
+	// label is the name for which a real address was handed out, for the log.
 	label string
-	// unchecked is set for a connection to a name that was opened in mode open,
-	// in which it is not checked that it really is for that name.
+	// unchecked is set for a connection to a name in mode open, where it is not checked that the
+	// connection really is for that name.
 	unchecked bool
-	// resolver is set for connections to the gateway's own DNS.
+	// resolver is set for connections to the gateway's own DNS server.
 	resolver bool
 }
 
@@ -64,23 +64,22 @@ func (g *Gateway) judge(p *policy, t target) verdict {
 	return allow("")
 }
 
-// refused is the log line of a target that was not allowed.
+// refused is the log line about a target that was not allowed.
 func (t target) refused(protocol string, v verdict) bothy.NetworkDecision {
 	return bothy.NetworkDecision{
 		Protocol: protocol, Name: t.label, Address: t.dst.Addr().String(), Port: t.dst.Port(), Reason: v.reason,
 	}
 }
 
-// flow is one connection of the guest to the outside, from its first packet to
-// its last.
+// flow is one connection of the guest to the outside, from its first packet to its last.
 type flow struct {
 	protocol string
 	ctx      context.Context
 	cancel   context.CancelFunc
 	out, in  tally
-	// rank is the number of connections that were open when this one came.
+	// rank is the number of connections that were open when this one was opened.
 	rank int
-	// giveBack gives its part of the server's budget back.
+	// giveBack returns its part of the server's budget.
 	giveBack func()
 
 	mu      sync.Mutex
@@ -89,7 +88,7 @@ type flow struct {
 	aborts  []func()
 }
 
-// open judges a target and, when it is allowed, registers a flow for it.
+// open judges a target and, if it is allowed, registers a flow for it.
 func (g *Gateway) open(protocol string, t target) (*flow, verdict) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,8 +145,8 @@ func (f *flow) target() target {
 	return f.to
 }
 
-// onRevoke has abort called when the flow loses its permission, at once if it
-// already has.
+// onRevoke makes the flow call abort when it loses its permission, or immediately if it already
+// has.
 func (f *flow) onRevoke(abort func()) {
 	f.mu.Lock()
 	gone := f.revoked != ""
@@ -160,7 +159,7 @@ func (f *flow) onRevoke(abort func()) {
 	}
 }
 
-// revoke breaks the flow off.
+// revoke aborts the flow.
 func (f *flow) revoke(reason string) {
 	f.mu.Lock()
 	aborts := f.aborts

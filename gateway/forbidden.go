@@ -10,8 +10,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// forbiddenRanges are never reached from a sandbox, in no mode and under no
-// name, unless the operator lifts one. The first match gives the reason.
+// forbiddenRanges are never reached from a sandbox, in any mode and under any name, unless the
+// operator lifts one. The first match gives the reason.
 var forbiddenRanges = []struct {
 	prefix netip.Prefix
 	what   string
@@ -44,23 +44,23 @@ var forbiddenRanges = []struct {
 	{netip.MustParsePrefix("ff00::/8"), "multicast"},
 }
 
-// globalIPv6 is all of IPv6 that is given out to the internet.
+// globalIPv6 is the part of IPv6 that is assigned to the internet.
 var globalIPv6 = netip.MustParsePrefix("2000::/3")
 
 // hostAddrsAge is how long the list of the host's own addresses is trusted.
 const hostAddrsAge = 5 * time.Second
 
-// guard knows which addresses are forbidden whatever the policy says. Its
-// methods may be called from many goroutines.
+// guard knows which addresses are forbidden whatever the policy says. Its methods may be called
+// from many goroutines.
 type guard struct {
 	allow  []netip.Prefix
 	forbid []netip.Prefix
 	host   *hostAddrs
 }
 
-// check returns why addr is forbidden, or "". The reason goes into the sandbox's
-// log: it does not name the address, which may have come from a name, and does
-// not tell which of the private addresses are the host's.
+// check returns why addr is forbidden, or "". The reason goes into the sandbox's log, so it does
+// not contain the address, which may come from a name, and does not tell which of the private
+// addresses are the host's.
 func (g *guard) check(addr netip.Addr) string {
 	addr = addr.Unmap().WithZone("")
 	if contains(g.forbid, addr) {
@@ -84,8 +84,7 @@ func (g *guard) check(addr netip.Addr) string {
 	return ""
 }
 
-// named reports whether the operator allowed addr by itself, not only a
-// network around it.
+// named reports whether the operator allowed addr itself, not just a network around it.
 func (g *guard) named(addr netip.Addr) bool {
 	for _, p := range g.allow {
 		if p.IsSingleIP() && p.Addr() == addr {
@@ -104,8 +103,8 @@ func contains(list []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// hostAddrs is the set of the host's own addresses, read again when it is old.
-// When it cannot be read the last list stays.
+// hostAddrs is the set of the host's own addresses, which is reread when it is old. If it cannot
+// be read, the last list stays.
 type hostAddrs struct {
 	list func() ([]netip.Addr, error)
 	now  func() time.Time
@@ -130,7 +129,7 @@ func (h *hostAddrs) has(addr netip.Addr) bool {
 			}
 		}
 	}
-	// A host that cannot tell its addresses reaches nothing.
+	// If the host's addresses are unknown, every address is forbidden.
 	return h.set == nil || h.set[addr]
 }
 

@@ -7,11 +7,11 @@ import (
 	"net/netip"
 )
 
-// A host that shares a database with others may be taken for dead while it lives: then
-// another host runs its sandboxes, and nothing of them may leave this one. So where
-// Options.Await is given, it is asked before each connection, each look-up, and each write.
+// A host that shares a database with others may be declared dead while it still runs. Another
+// host then runs its sandboxes, and nothing of them may leave this one. So Options.Await, if
+// given, is called before each connection, each look-up and each write.
 
-// gatedDialer makes connections that wait for await before each write.
+// gatedDialer makes connections that call await before each write.
 type gatedDialer struct {
 	Dialer
 	await func(context.Context) error
@@ -59,7 +59,7 @@ func (c *gatedTCP) Write(p []byte) (int, error) {
 	return c.TCPConn.Write(p)
 }
 
-// ReadFrom copies, so that Write is asked.
+// ReadFrom copies through Write, which checks each time.
 func (c *gatedTCP) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{c}, r)
 }

@@ -2,10 +2,9 @@
 // user-space TCP/IP stack that sees every packet the sandbox sends, and lets
 // through what the sandbox's policy allows.
 //
-// There is one Gateway per running sandbox. It starts shut. The policy is set
-// before the sandbox is handed out; the host reaches the guest through Dial in
-// every mode. Only package server creates gateways; their interface is in terms of
-// package bothy.
+// There is one Gateway per running sandbox. It starts closed. The policy is set before the
+// sandbox is handed out; the host reaches the guest through Dial in every mode. Only package
+// server creates gateways; their interface uses the types of package bothy.
 package gateway
 
 import (
@@ -27,10 +26,9 @@ import (
 // DefaultMaxConns bounds the connections that a sandbox holds open.
 const DefaultMaxConns = 4096
 
-// A Dialer opens the gateway's own connections to the outside. Network is
-// "tcp" or "udp", address an IP address and a port: names are resolved before,
-// and exactly the address that was checked is dialled. *net.Dialer implements
-// it.
+// A Dialer opens the gateway's own connections to the outside. Network is "tcp" or "udp",
+// address an IP address and a port: names are resolved before, and exactly the address that was
+// checked is dialled. *net.Dialer implements it.
 type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -48,22 +46,22 @@ type Options struct {
 	Resolver Resolver
 	// Presets replaces the presets that come with Bothy.
 	Presets Presets
-	// Allow lifts the ban on prefixes that are forbidden otherwise, such as a
-	// private network with a service for sandboxes. The host's own addresses
-	// must be named one by one. A lifted address is still subject to the policy.
+	// Allow lifts the ban on prefixes that are otherwise forbidden, such as a private network
+	// with a service for sandboxes. The host's own addresses must be listed individually. A
+	// lifted address is still subject to the policy.
 	Allow []netip.Prefix
-	// Forbid adds prefixes to the forbidden ones. It is stronger than Allow.
+	// Forbid adds prefixes to the forbidden ones. It overrides Allow.
 	Forbid []netip.Prefix
 	// HostAddrs lists the host's own addresses, which are forbidden. The
 	// default asks the host's interfaces.
 	HostAddrs func() ([]netip.Addr, error)
-	// OnDecision is called for every new line of the log, in order, from one
-	// goroutine. It may block: then lines fold into counts.
+	// OnDecision is called for every new line of the log, in order, from one goroutine. It may
+	// block: then lines are folded into counts.
 	OnDecision func(bothy.NetworkDecision)
 	// Journal keeps the log and the counters beyond this gateway. Optional.
 	Journal *Journal
-	// GuestMAC is the only link address that frames may come from. The default
-	// is bothy.GuestMAC.
+	// GuestMAC is the only link address that frames may come from. The default is
+	// bothy.GuestMAC.
 	GuestMAC net.HardwareAddr
 	// MaxConns bounds the open connections. 0 means DefaultMaxConns.
 	MaxConns int
@@ -73,11 +71,11 @@ type Options struct {
 	// RootCAs verifies the hosts that secrets are sent to. nil means the
 	// host's own trust store.
 	RootCAs *x509.CertPool
-	// SecretSeed makes the placeholders and the certificate authority of a
-	// sandbox the same again after it slept. By default both are random.
+	// SecretSeed makes the placeholders and the certificate authority of a sandbox the same
+	// again after a pause. By default both are random.
 	SecretSeed []byte
-	// Await waits until this host may speak for its sandboxes, or ctx ends, which is an
-	// error. It is asked before each connection, look-up and write. Optional.
+	// Await waits until this host may speak for its sandboxes, or returns an error when ctx
+	// ends. It is called before each connection, look-up and write. Optional.
 	Await func(ctx context.Context) error
 	Clock bothy.Clock
 }
@@ -94,7 +92,7 @@ type Gateway struct {
 	maxConns int
 	budget   *Budget
 	rootCAs  *x509.CertPool
-	// patience is how long a connection may take to say whom it is for.
+	// patience is how long a connection may take to say which host it is for.
 	patience time.Duration
 
 	dev     bothy.NetDevice
@@ -103,10 +101,10 @@ type Gateway struct {
 	names   *names
 	lines   *decisionLog
 	queries chan struct{}
-	// forbiddenLines limits what the sandbox can make the host log.
+	// forbiddenLines limits the lines that a sandbox can cause in the host's log.
 	forbiddenLines *rate.Limiter
 
-	// seed is used for secrets without their own seed.
+	// seed is used for secrets without a seed of their own.
 	seed    []byte
 	secrets atomic.Pointer[secrets]
 
@@ -118,22 +116,21 @@ type Gateway struct {
 	// persisted waits for OnDecision, which gets the last lines after work.
 	persisted sync.WaitGroup
 
-	// mu guards the fields below. A flow is checked and registered under one
-	// lock, so that a new policy either applies to it from the start or finds
-	// it registered.
+	// mu guards the fields below. A flow is checked and registered under one lock, so that a new
+	// policy either applies to it from the start or finds it registered.
 	mu     sync.Mutex
 	policy *policy
 	flows  map[*flow]struct{}
 	udp    int
-	// spent is how much of the budget this sandbox holds, and project who owns
-	// it, "" as long as none does.
+	// spent is how much of the budget this sandbox holds, and project its owner, "" if it has
+	// none.
 	spent   int
 	project string
 	closed  bool
 }
 
-// New attaches a gateway to a network device, which it then owns. Nothing but Dial
-// passes until SetPolicy.
+// New attaches a gateway to a network device, which it then owns. Only Dial works until
+// SetPolicy.
 func New(dev bothy.NetDevice, o Options) (*Gateway, error) {
 	if dev.MTU() < 576 || dev.MTU() > 65535 {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "a network device with an MTU of %d cannot carry IPv4", dev.MTU())
@@ -225,9 +222,8 @@ func (g *Gateway) read() {
 	}
 }
 
-// SetPolicy replaces the policy. It holds for the next packet, and open
-// connections that it does not allow are reset. When n is not valid the policy
-// stays as it was.
+// SetPolicy replaces the policy. It applies from the next packet, and open connections that it
+// does not allow are reset. If n is not valid, the policy does not change.
 func (g *Gateway) SetPolicy(n bothy.Network) error {
 	p, err := compile(n, g.presets)
 	if err != nil {
@@ -254,23 +250,21 @@ func (g *Gateway) currentPolicy() *policy {
 	return g.policy
 }
 
-// Counters returns the payload that passed between the sandbox and the outside, including that of earlier
-// gateways from the journal, but not what the host itself sends over Dial.
+// Counters returns the payload that passed between the sandbox and the outside, including that
+// of earlier gateways from the journal, but not what the host itself sends over Dial.
 func (g *Gateway) Counters() bothy.NetworkCounters {
 	return bothy.NetworkCounters{EgressBytes: g.egress.Load(), IngressBytes: g.ingress.Load()}
 }
 
-// Log returns the remembered decisions that are not older than since, oldest
-// first.
+// Log returns the remembered decisions since a time, oldest first.
 func (g *Gateway) Log(since time.Time) []bothy.NetworkDecision {
 	lines, _ := g.lines.since(since)
 	return lines
 }
 
-// Follow calls fn for the remembered decisions that are not older than since
-// and then for each new one, until ctx ends, fn fails, or the gateway closes.
-// No decision is missed or given twice between the two, unless fn is too slow;
-// then a line says how many were.
+// Follow calls fn for the remembered decisions since a time and then for each new one, until ctx
+// ends, fn fails, or the gateway closes. No decision is missed or repeated between the two. If
+// fn is too slow, a line says how many were missed.
 func (g *Gateway) Follow(ctx context.Context, since time.Time, fn func(bothy.NetworkDecision) error) error {
 	return g.lines.follow(ctx, since, fn)
 }

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// maxHello bounds a ClientHello with its records. Real ones have a few
-	// kilobytes, also with keys for a time after quantum computers.
+	// maxHello bounds a ClientHello with its records. Real ones have a few kilobytes, even with
+	// post-quantum keys.
 	maxHello = 32 << 10
 
 	recordHeader       = 5
@@ -18,8 +18,8 @@ const (
 	clientHelloMessage = 1
 
 	extServerName = 0x0000
-	// Both forms of a server name that only the server can read: the draft
-	// that was given up, and Encrypted ClientHello.
+	// Both forms of a server name that only the server can read: the abandoned draft, and
+	// Encrypted ClientHello.
 	extESNI = 0xffce
 	extECH  = 0xfe0d
 )
@@ -34,10 +34,9 @@ var (
 	errBadSNI       = errors.New("the server name in the TLS ClientHello is not one host name")
 )
 
-// parseHello reads a ClientHello from the beginning of b, over as many records
-// as it takes. It returns the server name and the number of bytes of the
-// records, errShort if b does not hold all of it, and another error for
-// anything the gateway cannot check.
+// parseHello reads a ClientHello from the beginning of b, over as many records as it takes. It
+// returns the server name and the length of the records, errShort if b does not hold all of it,
+// and another error for anything that the gateway cannot check.
 func parseHello(b []byte) (sni string, used int, err error) {
 	message, used, err := helloMessage(b)
 	if err != nil {
@@ -63,8 +62,8 @@ func helloMessage(b []byte) (message []byte, used int, err error) {
 			return nil, 0, errNotHello
 		}
 		if len(b)-used-recordHeader < n {
-			// The first byte of the message says early whether it is worth
-			// waiting for the rest.
+			// The first byte of the message already shows whether waiting for the rest is
+			// worthwhile.
 			if used == 0 && len(b) > recordHeader && b[recordHeader] != clientHelloMessage {
 				return nil, 0, errNotHello
 			}
@@ -128,7 +127,7 @@ func serverName(message []byte) (string, error) {
 	return name, nil
 }
 
-// oneHostName reads a server name list that has exactly one entry.
+// oneHostName parses a server name list that has exactly one entry.
 func oneHostName(body cryptobyte.String) (string, bool) {
 	var list, name cryptobyte.String
 	var kind uint8

@@ -19,9 +19,9 @@ import (
 // idleHTTP is how long an intercepted connection may be idle.
 const idleHTTP = 5 * time.Minute
 
-// intercept impersonates the host of a TLS connection: it terminates TLS with a
-// certificate of the sandbox's own authority, puts secrets into the requests,
-// and speaks TLS to the real host, which it verifies.
+// intercept impersonates the host of a TLS connection: it terminates TLS with a certificate of
+// the sandbox's own authority, inserts secrets into the requests, and speaks TLS to the real
+// host, which it verifies.
 func (s *session) intercept(name string) error {
 	ca := s.g.secrets.Load().ca
 	conf := &tls.Config{
@@ -59,8 +59,8 @@ func (s *session) runIntercepted(forward func() error) error {
 	return err
 }
 
-// transport connects to the real host. Its first connection is the one made
-// when the guest's was accepted.
+// transport connects to the real host. Its first connection is the one made when the guest's was
+// accepted.
 func (s *session) transport(name string) *http.Transport {
 	first := make(chan net.Conn, 1)
 	first <- s.up
@@ -80,10 +80,10 @@ func (s *session) transport(name string) *http.Transport {
 	}
 }
 
-// errNoBudget is returned for one connection too many.
+// errNoBudget is returned if the budget has no connection left.
 var errNoBudget = errors.New("the server has too many open connections")
 
-// dialMore reaches the host once more, for requests at the same time.
+// dialMore opens further connections to the host, for concurrent requests.
 func (s *session) dialMore(ctx context.Context, name string) (net.Conn, error) {
 	s.g.mu.Lock()
 	giveBack := s.g.spend()
@@ -100,7 +100,7 @@ func (s *session) dialMore(ctx context.Context, name string) (net.Conn, error) {
 	return &budgetedConn{c, giveBack}, nil
 }
 
-// budgetedConn gives its part of the budget back when it is closed.
+// budgetedConn returns its part of the budget when it is closed.
 type budgetedConn struct {
 	net.Conn
 	giveBack func()
@@ -111,8 +111,8 @@ func (c *budgetedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// checkHost lets through the requests that are for name. On a connection that
-// the gateway can read, a request for another host has no excuse.
+// checkHost accepts only requests for name. The gateway can read this connection, so a request
+// for another host is refused.
 func (s *session) checkHost(name string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, ok := hostOf(r.Host)
@@ -133,7 +133,7 @@ func (s *session) refuseRequest(w http.ResponseWriter, status int, reason string
 	http.Error(w, "Refused by the network policy of this sandbox: "+reason+".", status)
 }
 
-// rewrite makes the request to the real host from the sandbox's.
+// rewrite turns the sandbox's request into the one to the real host.
 func (s *session) rewrite(name string, r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme = "https"
 	r.Out.URL.Host = net.JoinHostPort(name, fmt.Sprint(s.f.to.dst.Port()))
@@ -153,8 +153,8 @@ func (s *session) rewrite(name string, r *httputil.ProxyRequest) {
 	r.Out = placed.readable(r.Out)
 }
 
-// proxyError answers for a host that could not be reached or verified. What is
-// written here goes into the sandbox.
+// proxyError answers for a host that could not be reached or verified. The sandbox sees this
+// text.
 func (s *session) proxyError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return
@@ -186,8 +186,7 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the connection. The endpoint itself is freed by the session, when
-// it is no longer used.
+// Close ends the connection. The session frees the endpoint itself when it is no longer used.
 func (c *countedConn) Close() error {
 	c.once.Do(func() {
 		_ = c.client.CloseWrite()
@@ -214,7 +213,7 @@ func (l *singleListener) Accept() (net.Conn, error) {
 func (l *singleListener) Close() error   { return nil }
 func (l *singleListener) Addr() net.Addr { return guestAddr(0) }
 
-// proxyBuffers lends the proxy the buffers of plain connections.
+// proxyBuffers lets the proxy use the buffers of plain connections.
 type proxyBuffers struct{}
 
 func (proxyBuffers) Get() []byte { return *narrow.get() }

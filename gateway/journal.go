@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// segmentSize is how large a file of a journal grows. There are two of
-	// each sandbox: the current one and the one before.
+	// segmentSize is how large a file of a journal grows. Each sandbox has two: the current one
+	// and the one before.
 	segmentSize = 256 << 10
 	// countEvery is how often the byte counters are written while they change.
 	countEvery = 10 * time.Second
 	before     = ".before"
 )
 
-// Journals keep what gateways decided and counted, beyond the gateways and the
-// server: a folder with two bounded files of JSON lines for each sandbox. What
-// is written survives the death of the server, and not always a power cut. Its
-// methods may be called from many goroutines.
+// Journals keep what gateways decided and counted, beyond the life of the gateways and the
+// server: a folder with two bounded files of JSON lines for each sandbox. What is written
+// survives the end of the server, but not always a loss of power. Its methods may be called from
+// many goroutines.
 type Journals struct{ dir string }
 
 // OpenJournals makes the folder.
@@ -44,19 +44,18 @@ type Journal struct {
 	counts bothy.NetworkCounters
 }
 
-// Open returns the journal of a sandbox, for its gateway alone.
+// Open returns the journal of a sandbox, for the exclusive use of its gateway.
 func (j *Journals) Open(id string) *Journal { return &Journal{path: j.path(id)} }
 
 func (j *Journals) path(id string) string { return filepath.Join(j.dir, id+".jsonl") }
 
-// Read returns the stored decisions of a sandbox, oldest first; none if there
-// never were any.
+// Read returns the stored decisions of a sandbox, oldest first; none if there were none.
 func (j *Journals) Read(id string) ([]bothy.NetworkDecision, error) {
 	lines, _, err := j.Open(id).load()
 	return lines, err
 }
 
-// Sweep removes the journals of sandboxes that keep says no to.
+// Sweep removes the journals of sandboxes for which keep returns false.
 func (j *Journals) Sweep(keep func(id string) bool) error {
 	entries, err := os.ReadDir(j.dir)
 	if err != nil {
@@ -78,8 +77,8 @@ type entry struct {
 	Counts *bothy.NetworkCounters `json:"counts,omitempty"`
 }
 
-// load returns the newest lines and the last state of the counters. A line that
-// was not written whole is left out.
+// load returns the newest lines and the last state of the counters. It skips lines that were not
+// written completely.
 func (j *Journal) load() (lines []bothy.NetworkDecision, counts bothy.NetworkCounters, err error) {
 	for _, path := range []string{j.path + before, j.path} {
 		b, err := os.ReadFile(path)
@@ -143,7 +142,7 @@ func (j *Journal) write(e entry) error {
 	return err
 }
 
-// open appends to the current file, on a line of its own.
+// open opens the current file to append, after a complete line.
 func (j *Journal) open() error {
 	f, err := os.OpenFile(j.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -163,7 +162,7 @@ func (j *Journal) open() error {
 	return nil
 }
 
-// turn begins a new file, with the counters as its first line.
+// turn starts a new file, with the counters as its first line.
 func (j *Journal) turn() error {
 	if err := j.closeFile(); err != nil {
 		return err
@@ -195,7 +194,7 @@ func (j *Journal) close() error {
 func (g *Gateway) remember(j *Journal) uint64 {
 	lines, counts, err := j.load()
 	if err != nil {
-		g.log.Warn("gateway: the network log of before cannot be read", "err", err)
+		g.log.Warn("gateway: the earlier network log cannot be read", "err", err)
 	}
 	g.egress.Store(counts.EgressBytes)
 	g.ingress.Store(counts.IngressBytes)

@@ -25,8 +25,8 @@ type mac [6]byte
 
 var gatewayMAC = mac(bothy.GatewayMAC)
 
-// An UncheckedNetDevice is a NetDevice whose other end may not look at the checksums of
-// TCP and UDP. If so the gateway does not compute them.
+// An UncheckedNetDevice is a NetDevice whose other end may ignore the checksums of TCP and UDP.
+// If so, the gateway does not compute them.
 type UncheckedNetDevice interface {
 	bothy.NetDevice
 	Unchecked() bool
@@ -37,13 +37,12 @@ type UncheckedNetDevice interface {
 // Everything else is dropped here, before any protocol code sees it.
 type link struct {
 	dev bothy.NetDevice
-	// offload is set when the other end does not look at checksums.
+	// offload is set if the other end ignores checksums.
 	offload bool
 	mtu     uint32
 	refused func(protocol string, dst tcpip.Address, port uint16, reason string)
 
-	// beforeSYN is called with a segment that begins a connection, before the
-	// stack sees it.
+	// beforeSYN is called with a segment that opens a connection, before the stack sees it.
 	beforeSYN func(stack.TransportEndpointID)
 
 	// guest is the only link address that frames may come from.
@@ -94,7 +93,7 @@ func (l *link) run() error {
 	}
 }
 
-// deliver hands one IPv4 packet to the stack. It takes over v.
+// deliver hands one IPv4 packet to the stack. It takes ownership of v.
 func (l *link) deliver(v *buffer.View) {
 	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithView(v)})
 	defer pkt.DecRef()
@@ -104,8 +103,8 @@ func (l *link) deliver(v *buffer.View) {
 	}
 }
 
-// admit reports whether frame is an IPv4 packet that an honest guest could
-// have sent. It answers ARP by itself.
+// admit reports whether frame is an IPv4 packet that an honest guest could have sent. It answers
+// ARP itself.
 func (l *link) admit(frame []byte) bool {
 	if len(frame) < ethernetSize+header.IPv4MinimumSize {
 		return false
@@ -144,7 +143,7 @@ func (l *link) admitIPv4(p []byte) bool {
 	return false
 }
 
-// admitICMP lets through echo requests to the gateway, whole ones only.
+// admitICMP accepts echo requests to the gateway, unfragmented ones only.
 func (l *link) admitICMP(h header.IPv4) bool {
 	body := h[header.IPv4MinimumSize:h.TotalLength()]
 	whole := h.FragmentOffset() == 0 && h.Flags()&header.IPv4FlagMoreFragments == 0
@@ -156,7 +155,7 @@ func (l *link) admitICMP(h header.IPv4) bool {
 	return false
 }
 
-// synOf returns which connection an admitted packet wants to begin, if any.
+// synOf returns the connection that an admitted packet opens, if any.
 func synOf(p []byte) (id stack.TransportEndpointID, ok bool) {
 	h := header.IPv4(p)
 	if h.Protocol() != uint8(header.TCPProtocolNumber) || h.FragmentOffset() != 0 || len(p) < header.IPv4MinimumSize+header.TCPMinimumSize {
@@ -182,8 +181,8 @@ func protocolName(p uint8) string {
 	return "icmp"
 }
 
-// handleARP answers requests for the gateway's address. Nothing else in an ARP
-// packet has any effect: both link addresses are known before.
+// handleARP answers requests for the gateway's address. Nothing else in an ARP packet has any
+// effect: both link addresses are known in advance.
 func (l *link) handleARP(p []byte) {
 	h := header.ARP(p)
 	if h.IsValid() && h.Op() == header.ARPRequest && mac(h.HardwareAddressSender()) == l.guest &&
@@ -261,8 +260,8 @@ func (l *link) Attach(d stack.NetworkDispatcher) {
 	l.dispatcher.Store(&d)
 }
 
-// The rest of stack.LinkEndpoint. The link writes its own header, so the stack
-// sees a link without one and resolves no addresses.
+// The rest of stack.LinkEndpoint. The link writes its own header, so the stack sees a link
+// without one and resolves no addresses.
 
 func (l *link) IsAttached() bool                        { return l.dispatcher.Load() != nil }
 func (l *link) MTU() uint32                             { return l.mtu }
@@ -277,8 +276,8 @@ func (l *link) ParseHeader(*stack.PacketBuffer) bool    { return true }
 func (l *link) Close()                                  {}
 func (l *link) SetOnCloseAction(func())                 {}
 
-// Capabilities says that packets from the network device need no checksum validation:
-// the device is memory, not a wire.
+// Capabilities says that packets from the network device need no checksum validation: the device
+// is memory, not a wire.
 func (l *link) Capabilities() stack.LinkEndpointCapabilities {
 	if l.offload {
 		return stack.CapabilityRXChecksumOffload | stack.CapabilityTXChecksumOffload

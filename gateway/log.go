@@ -13,8 +13,8 @@ const (
 	logSize = 1024
 	// foldWindow is how long equal decisions are counted instead of written.
 	foldWindow = 10 * time.Second
-	// logBurst and logRate limit the lines that a sandbox can cause: at once,
-	// and per second in the long run.
+	// logBurst and logRate limit the lines that a sandbox can cause: in a burst, and per second
+	// in the long run.
 	logBurst = 200
 	logRate  = 20
 )
@@ -33,7 +33,7 @@ type decisionLog struct {
 	// grown is closed and replaced whenever a line is added.
 	grown chan struct{}
 	folds map[foldKey]*fold
-	// due is when the first fold's time is over, if there is one.
+	// due is when the first fold ends, if there is one.
 	due    time.Time
 	tokens float64
 	filled time.Time
@@ -41,7 +41,7 @@ type decisionLog struct {
 	closed bool
 }
 
-// foldKey is what makes two decisions equal.
+// foldKey contains what makes two decisions equal.
 type foldKey struct {
 	protocol, name, address, rule, reason string
 	port                                  uint16
@@ -62,8 +62,7 @@ func newDecisionLog(clock bothy.Clock) *decisionLog {
 	}
 }
 
-// preload puts lines of before in front of all others, and returns the number
-// of the line after them.
+// preload puts earlier lines before all others, and returns the number of the line after them.
 func (l *decisionLog) preload(lines []bothy.NetworkDecision) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +99,7 @@ func (l *decisionLog) record(d bothy.NetworkDecision) {
 	l.fold(d)
 }
 
-// fold begins to count decisions that are equal to d.
+// fold starts to count decisions that are equal to d.
 func (l *decisionLog) fold(d bothy.NetworkDecision) *fold {
 	f := &fold{until: d.Time.Add(foldWindow)}
 	if len(l.folds) == 0 {
@@ -111,7 +110,7 @@ func (l *decisionLog) fold(d bothy.NetworkDecision) *fold {
 	return f
 }
 
-// overflow counts a decision that there is no room to tell apart.
+// overflow counts a decision for which there is no separate fold.
 func (l *decisionLog) overflow(d bothy.NetworkDecision) {
 	d.Name, d.Address, d.Port, d.Rule = "", "", 0, ""
 	d.Reason = "further decisions, too many to list"
@@ -140,7 +139,7 @@ func (l *decisionLog) take(now time.Time) bool {
 	return true
 }
 
-// flush writes the folds whose time is over.
+// flush writes the folds that have ended.
 func (l *decisionLog) flush(now time.Time) {
 	l.due = now.Add(foldWindow)
 	for k, f := range l.folds {
@@ -169,7 +168,7 @@ func (l *decisionLog) append(d bothy.NetworkDecision) {
 	l.grown = make(chan struct{})
 }
 
-// arm makes sure that folds are flushed when nothing else happens.
+// arm makes sure that folds are flushed even if nothing else happens.
 func (l *decisionLog) arm() {
 	if l.timer == nil && len(l.folds) > 0 && !l.closed {
 		l.timer = l.clock.AfterFunc(foldWindow, l.tick)

@@ -14,16 +14,15 @@ import (
 )
 
 const (
-	// firstBytesTime bounds how long the guest may take to say, in TLS or HTTP,
-	// to whom it speaks.
+	// firstBytesTime bounds how long the guest may take to say, in TLS or HTTP, which host it
+	// wants.
 	firstBytesTime = 10 * time.Second
-	// lastWordsTime bounds how long it may take to hear why it was refused.
+	// lastWordsTime bounds how long the guest may take to read why it was refused.
 	lastWordsTime = time.Second
 )
 
-// serveName serves a connection to an address that stands for a name. The
-// outside is dialled first, so that the guest sees a refused connection as
-// refused.
+// serveName serves a connection to an address that stands for a name. The outside is dialled
+// first, so that the guest sees a refused connection as refused.
 func (g *Gateway) serveName(f *flow, v verdict, r *tcp.ForwarderRequest) {
 	var up net.Conn
 	if name := f.target().name; name != "" {
@@ -63,7 +62,7 @@ func (g *Gateway) dialName(ctx context.Context, name string, port uint16) (net.C
 	return nil, err
 }
 
-// unreachable is the log line of a name that could not be reached, or must not.
+// unreachable is the log line about a name that could not, or must not, be reached.
 func (f *flow) unreachable(protocol string, v verdict, err error) bothy.NetworkDecision {
 	var bad *forbiddenError
 	if errors.As(err, &bad) {
@@ -72,8 +71,7 @@ func (f *flow) unreachable(protocol string, v verdict, err error) bothy.NetworkD
 	return f.failed(protocol, v, err)
 }
 
-// session is a connection that must prove that it is for the name its address
-// stands for.
+// session is a connection that must prove that it is for the name that its address stands for.
 type session struct {
 	g       *Gateway
 	f       *flow
@@ -83,9 +81,9 @@ type session struct {
 	up       net.Conn
 	protocol string
 	answer   answerWatch
-	// intercepted is set when the gateway ends TLS itself.
+	// intercepted is set if the gateway terminates TLS itself.
 	intercepted bool
-	// ended is nil until inbound runs, and then gets its error.
+	// ended is nil until inbound runs, and then receives its error.
 	ended chan error
 }
 
@@ -121,8 +119,8 @@ func (s *session) inspect() (forward func() error, err error) {
 		s.guest.setPatience()
 		defer s.guest.clearPatience()
 	} else {
-		// Some protocols have the server speak first. The address is the
-		// name's own and the port was allowed, so let it.
+		// In some protocols the server speaks first. The address is the name's own and the port
+		// was allowed, so it is allowed.
 		s.startInbound()
 	}
 	for {
@@ -146,7 +144,7 @@ func (s *session) inspect() (forward func() error, err error) {
 
 func (s *session) forwardAll() error { return s.guest.passAll(s.up, s.f.out.add) }
 
-// errNothingSaid is no refusal: clients open connections ahead of need.
+// errNothingSaid is not a refusal: clients open connections in advance.
 var errNothingSaid = errors.New("nothing was sent")
 
 // leave ends a connection over which nothing was sent.
@@ -157,17 +155,17 @@ func (s *session) leave() {
 	}
 }
 
-// silence names the error of a guest that did not say whom it speaks to.
+// silence returns the error for a guest that did not say which host it wants.
 func (s *session) silence(err error) error {
 	if err == io.EOF && len(s.guest.buf) == 0 && s.ended == nil {
 		return errNothingSaid
 	}
 	var ne net.Error
 	if errors.As(err, &ne) && ne.Timeout() {
-		return fmt.Errorf("the connection did not say in %v whom it is for", s.g.patience)
+		return fmt.Errorf("the connection did not say within %v which host it is for", s.g.patience)
 	}
 	if err == io.EOF {
-		return errors.New("the connection ended before it said whom it is for")
+		return errors.New("the connection ended before it said which host it is for")
 	}
 	return err
 }
@@ -204,9 +202,9 @@ func (s *session) inspectHTTP() (func() error, error) {
 	return func() error { return s.guest.forwardHTTP(r.host, r, s.upgraded, s.up, s.f.out.add) }, nil
 }
 
-// bind compares the name that the connection claims with the one it was looked
-// up by. Where that is not known any more the claim counts, under the same
-// rules: the gateway itself resolves the name and dials.
+// bind compares the name that the connection claims with the one it was looked up by. If that is
+// no longer known, the claim counts, under the same rules: the gateway itself resolves the name
+// and dials.
 func (s *session) bind(claim, where string) error {
 	name := s.f.target().name
 	if name == claim {
@@ -227,8 +225,8 @@ func (s *session) bind(claim, where string) error {
 	return nil
 }
 
-// answerWatch looks at the first bytes that the outside sends: is this the
-// agreement to leave HTTP?
+// answerWatch checks in the first bytes from the outside whether the server agrees to leave
+// HTTP.
 type answerWatch struct {
 	seen  []byte
 	first chan bool
@@ -247,8 +245,8 @@ func (a *answerWatch) see(b []byte) (more bool) {
 	return len(a.seen) < len(want)
 }
 
-// upgraded reports whether the server agreed to leave HTTP. It waits for the
-// server's first answer.
+// upgraded reports whether the server agreed to leave HTTP. It waits for the server's first
+// answer.
 func (s *session) upgraded() bool {
 	select {
 	case yes := <-s.answer.first:
@@ -304,8 +302,8 @@ func (s *session) run(forward func() error) error {
 	return nil
 }
 
-// deny ends a connection that may not continue. If the outside has not sent
-// anything yet, the guest is told why in the protocol that it speaks.
+// deny ends a connection that may not continue. If the outside has not sent anything yet, the
+// guest gets the reason in the protocol that it speaks.
 func (s *session) deny(err error) {
 	reason := err.Error()
 	if why := s.f.whyRevoked(); why != "" {

@@ -19,11 +19,10 @@ const (
 	maxNames = 4096
 	// maxAddrs bounds the addresses of one name.
 	maxAddrs = 32
-	// nameAge is how long an answer of the resolver is used, and noNameAge how
-	// long a failure.
+	// nameAge is how long a resolver's answer is used, and noNameAge how long a failure is.
 	nameAge   = 30 * time.Second
 	noNameAge = 3 * time.Second
-	// lookupTime bounds one question to the resolver.
+	// lookupTime bounds one query to the resolver.
 	lookupTime = 10 * time.Second
 )
 
@@ -34,8 +33,8 @@ var standIns = netip.MustParsePrefix("198.18.0.0/15")
 // errNoName is returned for a name that does not exist.
 var errNoName = errors.New("no such name")
 
-// names remembers which name each stand-in address is for, and the addresses
-// that the names really have. The least recently used is forgotten first.
+// names remembers which name each stand-in address is for, and the addresses that the names
+// really have. It forgets the least recently used first.
 type names struct {
 	ctx    context.Context
 	clock  bothy.Clock
@@ -44,26 +43,26 @@ type names struct {
 	mu     sync.Mutex
 	byName map[string]*nameEntry
 	byAddr map[netip.Addr]*nameEntry
-	// used has the most recently used *nameEntry in front.
+	// used has the most recently used *nameEntry at its front.
 	used list.List
-	// told remembers under which name a real address was given out. It is for
-	// the log alone: nothing is allowed because of it.
+	// told remembers for which name a real address was handed out. It is only for the log:
+	// nothing is allowed because of it.
 	told map[netip.Addr]string
-	// next is where the search for a free stand-in begins. It only moves
-	// forward, so that an address is not soon reused for another name.
+	// next is where the search for a free stand-in starts. It only moves forward, so that an
+	// address is not soon reused for another name.
 	next netip.Addr
 }
 
 type nameEntry struct {
 	name string
-	// standIn is the zero Addr until one was given out.
+	// standIn is the zero Addr until one is assigned.
 	standIn netip.Addr
 	place   *list.Element
 
 	addrs   []netip.Addr
 	err     error
 	expires time.Time
-	// pending is closed when the lookup that is under way ends.
+	// pending is closed when the current lookup ends.
 	pending chan struct{}
 }
 
@@ -75,7 +74,7 @@ func newNames(ctx context.Context, clock bothy.Clock, lookup func(context.Contex
 	}
 }
 
-// entry returns the entry of name, made if need be. The caller holds mu.
+// entry returns the entry of name, creating it if necessary. The caller holds mu.
 func (n *names) entry(name string) *nameEntry {
 	if e := n.byName[name]; e != nil {
 		n.used.MoveToFront(e.place)
@@ -123,7 +122,7 @@ func (n *names) at(addr netip.Addr) string {
 	return e.name
 }
 
-// tell remembers that addr was given out for name.
+// tell records that addr was handed out for name.
 func (n *names) tell(addr netip.Addr, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -133,7 +132,7 @@ func (n *names) tell(addr netip.Addr, name string) {
 	n.told[addr] = name
 }
 
-// toldFor returns the name for which addr was last given out, or "".
+// toldFor returns the name for which addr was last handed out, or "".
 func (n *names) toldFor(addr netip.Addr) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -200,8 +199,8 @@ func (g *Gateway) lookup(ctx context.Context, name string) ([]netip.Addr, error)
 	return addrs, nil
 }
 
-// reachable returns the addresses of name that are not forbidden, IPv4 first,
-// or an error if there are none.
+// reachable returns the addresses of name that are not forbidden, IPv4 first, or an error if
+// there are none.
 func (g *Gateway) reachable(ctx context.Context, name string) ([]netip.Addr, error) {
 	addrs, err := g.names.resolve(ctx, name)
 	if err != nil {
@@ -223,7 +222,7 @@ func (g *Gateway) reachable(ctx context.Context, name string) ([]netip.Addr, err
 	}
 	if len(good) == 0 && len(reasons) > 0 {
 		if g.forbiddenLines.Allow() {
-			g.log.Info("gateway: a name has forbidden addresses only", "name", name, "addresses", addrs)
+			g.log.Info("gateway: a name has only forbidden addresses", "name", name, "addresses", addrs)
 		}
 		return nil, &forbiddenError{name, reasons}
 	}
@@ -233,9 +232,8 @@ func (g *Gateway) reachable(ctx context.Context, name string) ([]netip.Addr, err
 	return good, nil
 }
 
-// forbiddenError says that a name has forbidden addresses only. Which ones, the
-// operator's log tells: in the sandbox and its log they would be a map of the
-// operator's network.
+// forbiddenError says that a name has only forbidden addresses. Only the operator's log says
+// which ones: in the sandbox and its log they would be a map of the operator's network.
 type forbiddenError struct {
 	name  string
 	kinds []string

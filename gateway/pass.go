@@ -19,14 +19,14 @@ var passedOn = []uint16{
 // that has to be looked up.
 const maxPassedOn = 32
 
-// An Exchanger is a Resolver that can answer questions other than for
-// addresses. Sandboxes in mode open get them answered by one.
+// An Exchanger is a Resolver that can answer queries for other types than addresses. Sandboxes
+// in mode open get them answered by one.
 type Exchanger interface {
 	Exchange(ctx context.Context, q dns.Question) ([]dns.RR, error)
 }
 
-// passOn lets the host's resolver answer a query that is not for an address, if
-// the name is public and not in the operator's network.
+// passOn lets the host's resolver answer a query for another type than addresses, if the name is
+// public and not in the operator's network.
 func (g *Gateway) passOn(ctx context.Context, q dns.Question, name string, v verdict, m *dns.Msg) int {
 	x, ok := g.resolver.(Exchanger)
 	if !ok {
@@ -62,16 +62,15 @@ func (g *Gateway) passOn(ctx context.Context, q dns.Question, name string, v ver
 	return dns.RcodeSuccess
 }
 
-// errNotPublic is returned for a name without an address, in a domain without
-// one.
+// errNotPublic is returned if neither a name nor its domain has an address.
 var errNotPublic = errors.New("neither the name nor a domain above it has an address that may be reached")
 
-// public returns nil if name is public. This is decided by its addresses, or if
-// it has none, by those of its name servers and then of the domain above. The
-// host's resolver may know names that the internet does not.
+// public returns nil if name is public. It decides by the name's addresses, or if it has none,
+// by those of its name servers and then of the parent domain. The host's resolver may know names
+// that the internet does not.
 func (g *Gateway) public(ctx context.Context, x Exchanger, name string, kind uint16) error {
 	if kind == dns.TypePTR && strings.HasSuffix(name, ".in-addr.arpa") {
-		return nil // The address that it asks about has been checked.
+		return nil // The address in question has been checked.
 	}
 	for above := true; above; _, name, above = strings.Cut(name, ".") {
 		if _, err := g.reachable(ctx, name); !errors.Is(err, errNoName) {
@@ -113,8 +112,7 @@ func (g *Gateway) served(ctx context.Context, x Exchanger, domain string) (decid
 	return false, nil
 }
 
-// leadsInside reports whether a record names a host that is not known to be
-// outside.
+// leadsInside reports whether a record names a host that is not known to be outside.
 func (g *Gateway) leadsInside(ctx context.Context, rr dns.RR) bool {
 	var target string
 	switch r := rr.(type) {

@@ -10,28 +10,26 @@ import (
 	"strings"
 )
 
-// credentialHeaders are the headers into which a secret without its own header
-// is put. Hosts are more likely to send other headers back: Origin,
-// Idempotency-Key, X-Request-Id.
+// credentialHeaders are the headers into which a secret without a header of its own is inserted.
+// Hosts are more likely to send other headers back: Origin, Idempotency-Key, X-Request-Id.
 var credentialHeaders = []string{
 	"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "X-Auth-Token", "X-Access-Token", "Private-Token",
 }
 
 // placement records what was done to one request.
 type placement struct {
-	// put names the secrets whose value is in the request.
+	// put names the secrets whose values are in the request.
 	put []string
-	// left reports placeholders that were found where none is replaced.
+	// left reports placeholders that were found in places where none are replaced.
 	left []leftover
-	// forms are the values for the request's host, in the forms in which they
-	// could come back.
+	// forms are the values for the request's host, in the forms in which they could come back.
 	forms []swap
 }
 
-// leftover is a placeholder that stays, and where.
+// leftover is a placeholder that is left, and where.
 type leftover struct{ secret, where string }
 
-// headers returns the headers into which the secret may be put.
+// headers returns the headers into which the secret may be inserted.
 func (c *secret) headers() []string {
 	if c.header != "" {
 		return []string{c.header}
@@ -39,7 +37,7 @@ func (c *secret) headers() []string {
 	return credentialHeaders
 }
 
-// putInPlace puts the secrets for name into the headers of a request.
+// putInPlace inserts the secrets for name into the headers of a request.
 func (s *secrets) putInPlace(name string, r *http.Request) *placement {
 	p := &placement{}
 	for _, c := range s.list {
@@ -78,8 +76,8 @@ func (c *secret) putInPlace(h http.Header, p *placement) bool {
 	return found
 }
 
-// replaceIn returns a header value with the placeholder replaced. It looks into
-// basic authentication, where clients wrap it.
+// replaceIn returns a header value with the placeholder replaced. It also looks inside basic
+// authentication, where clients encode it.
 func (c *secret) replaceIn(v string, p *placement) string {
 	scheme, wrapped, _ := strings.Cut(v, " ")
 	if strings.EqualFold(scheme, "Basic") {
@@ -95,7 +93,7 @@ func (c *secret) replaceIn(v string, p *placement) string {
 	return strings.ReplaceAll(v, c.placeholder, c.value)
 }
 
-// elsewhere returns where in the request the placeholder still stands, or "".
+// elsewhere returns where in the request the placeholder remains, or "".
 func (c *secret) elsewhere(r *http.Request) string {
 	if strings.Contains(r.URL.RawQuery, c.placeholder) || strings.Contains(r.URL.Path, c.placeholder) {
 		return "the URL"
@@ -108,7 +106,7 @@ func (c *secret) elsewhere(r *http.Request) string {
 	return ""
 }
 
-// note is one line of the log about a secret: put in place, or left and why.
+// note is a log line about a secret: that it was inserted, or why not.
 type note struct{ secret, left string }
 
 func (p *placement) decisions() (notes []note) {
@@ -123,14 +121,14 @@ func (p *placement) decisions() (notes []note) {
 
 type placementKey struct{}
 
-// readable returns the request such that its answer can be searched for values:
-// whole, and in an encoding that can be undone.
+// readable changes the request so that its answer can be searched for values: complete, and in
+// an encoding that can be undone.
 func (p *placement) readable(r *http.Request) *http.Request {
 	h := r.Header
 	ranged := h.Get("Range") != ""
 	if ranged && len(p.put) > 0 && (r.Method != http.MethodGet || r.Body != nil) {
-		// An answer in pieces could give a value away in pieces. Only a plain
-		// GET can be asked again, see wholeAnswers.
+		// An answer in parts could reveal a value in parts. Only a plain GET can be repeated,
+		// see wholeAnswers.
 		h.Del("Range")
 		h.Del("If-Range")
 		ranged = false
@@ -144,7 +142,7 @@ func (p *placement) readable(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), placementKey{}, p))
 }
 
-// acceptsGzip reports whether a list of encodings has gzip, and not to refuse it.
+// acceptsGzip reports whether a list of encodings accepts gzip.
 func acceptsGzip(list string) bool {
 	for one := range strings.SplitSeq(list, ",") {
 		coding, weight, _ := strings.Cut(one, ";")

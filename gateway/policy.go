@@ -7,15 +7,15 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// webPorts are where a name may be reached when the policy lists no ports: the
-// gateway can check there that a connection is for the name it claims.
+// webPorts are the ports at which a name may be reached if the policy lists none: there the
+// gateway can check that a connection is for the name it claims.
 var webPorts = map[uint16]bool{80: true, 443: true}
 
-// resolverPorts carry DNS. A CIDR rule opens them only when the policy lists
-// them, because a resolver elsewhere is a way around every rule about names.
+// resolverPorts carry DNS. A CIDR rule opens them only if the policy lists them, because another
+// resolver is a way around every rule about names.
 var resolverPorts = map[uint16]bool{53: true, 853: true}
 
-// policy is a bothy.Network made ready for decisions. It never changes.
+// policy is a bothy.Network prepared for decisions. It never changes.
 type policy struct {
 	mode    bothy.NetworkMode
 	domains domains
@@ -23,14 +23,14 @@ type policy struct {
 	// denied are closed in mode open, except for what domains and cidrs
 	// contain.
 	denied []netip.Prefix
-	// ports is nil when the policy lists none.
+	// ports is nil if the policy lists none.
 	ports map[uint16]bool
 }
 
-// verdict is the answer to one question about one destination.
+// verdict is the decision about one destination.
 type verdict struct {
 	allowed bool
-	// rule allowed it, reason refused it.
+	// rule allowed it, or reason refused it.
 	rule   string
 	reason string
 }
@@ -56,7 +56,7 @@ func CheckPolicy(n bothy.Network, presets Presets) error {
 	return err
 }
 
-// compile checks n and makes it ready. Presets are given by their names.
+// compile checks n and prepares it. Presets are given by their names.
 func compile(n bothy.Network, presets Presets) (*policy, error) {
 	p := &policy{mode: n.Mode}
 	switch n.Mode {

@@ -41,7 +41,7 @@ func ParsePresets(data []byte) (Presets, error) {
 	return p, nil
 }
 
-// Names returns the names of the presets in order.
+// Names returns the sorted names of the presets.
 func (p Presets) Names() []string {
 	names := make([]string, 0, len(p))
 	for name := range p {

@@ -24,9 +24,9 @@ const (
 	bodyChunked
 )
 
-// request is the head of one HTTP/1 request, as much of it as the gateway has
-// to understand: which host it is for, and where it ends. A head that two
-// parsers could understand differently is refused.
+// request is the head of one HTTP/1 request, as far as the gateway has to understand it: which
+// host it is for, and where it ends. A head that two parsers could understand differently is
+// refused.
 type request struct {
 	// host is the canonical name that the request is for.
 	host string
@@ -34,18 +34,18 @@ type request struct {
 	head   []byte
 	body   bodyKind
 	length int64
-	// webSocket is set when the client wants to leave HTTP for WebSocket.
+	// webSocket is set if the client wants to switch to WebSocket.
 	webSocket bool
 }
 
-// methods are used to tell HTTP from other protocols.
+// methods distinguish HTTP from other protocols.
 var methods = []string{
 	"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "PRI",
 	"PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH",
 }
 
-// looksHTTP reports whether b begins with an HTTP method, and, when b is too
-// short to tell, that more is needed.
+// looksHTTP reports whether b begins with an HTTP method, and, if b is too short to tell, that
+// more is needed.
 func looksHTTP(b []byte) (yes, more bool) {
 	for _, m := range methods {
 		m += " "
@@ -59,8 +59,7 @@ func looksHTTP(b []byte) (yes, more bool) {
 	return false, more
 }
 
-// headEnd returns the length of the head at the beginning of b, or 0 when it
-// is not complete.
+// headEnd returns the length of the head at the beginning of b, or 0 if it is not complete.
 func headEnd(b []byte) int {
 	if i := bytes.Index(b, []byte("\r\n\r\n")); i >= 0 {
 		return i + 4
@@ -68,7 +67,7 @@ func headEnd(b []byte) int {
 	return 0
 }
 
-// parseRequest reads a complete head.
+// parseRequest parses a complete head.
 func parseRequest(head []byte) (*request, error) {
 	lines := strings.Split(string(head[:len(head)-4]), "\r\n")
 	for _, line := range lines {
@@ -103,7 +102,7 @@ func parseRequest(head []byte) (*request, error) {
 	return r, nil
 }
 
-// field is one header line. raw is the line as it came.
+// field is one header line. raw is the line as received.
 type field struct{ name, value, raw string }
 
 type fields []field
@@ -193,9 +192,8 @@ func (fs fields) asksWebSocket() bool {
 	return len(u) == 1 && strings.EqualFold(u[0], "websocket")
 }
 
-// write returns the head to send on. An upgrade to anything but WebSocket is
-// left out, as a server may ignore it anyway: a client that offers HTTP/2 stays
-// with HTTP/1, which can be checked.
+// write returns the head to forward. It omits an upgrade to anything but WebSocket, which a
+// server may ignore anyway: a client that offers HTTP/2 stays with HTTP/1, which can be checked.
 func (fs fields) write(first string, upgrade bool) []byte {
 	var b bytes.Buffer
 	b.WriteString(first + "\r\n")
@@ -233,8 +231,8 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// parseChunkSize reads the line before a chunk, without its line end. What
-// comes after a semicolon has no use and is dropped.
+// parseChunkSize parses the line before a chunk, without its line end. What follows a semicolon
+// is meaningless and dropped.
 func parseChunkSize(line string) (int64, error) {
 	size, _, _ := strings.Cut(line, ";")
 	size = strings.TrimRight(size, " \t")

@@ -19,8 +19,8 @@ func (hostResolver) LookupNetIP(ctx context.Context, network, host string) ([]ne
 	return net.DefaultResolver.LookupNetIP(ctx, network, host)
 }
 
-// Exchange asks the host's resolvers in turn, over UDP and then, when the
-// answer did not fit, over TCP.
+// Exchange asks the host's resolvers in turn, over UDP and then, if the answer did not fit, over
+// TCP.
 func (hostResolver) Exchange(ctx context.Context, q dns.Question) ([]dns.RR, error) {
 	conf, err := dns.ClientConfigFromFile(resolvConf)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// minScrubbed is the minimum length of a value that is looked for in
-	// answers. A shorter one would match by accident.
+	// minScrubbed is the minimum length of a value that is searched for in answers. A shorter
+	// one would match by accident.
 	minScrubbed = 6
 	// minCore is the same for a piece of base64.
 	minCore = 8
 )
 
-// swap is one form of a value, and what the sandbox sees instead.
+// swap is one form of a value, and its replacement for the sandbox.
 type swap struct{ value, shown string }
 
 // formsOf lists the forms in which a value could come back: as is, as encoded
@@ -45,8 +45,8 @@ func formsOf(value, placeholder string) []swap {
 	return slices.Compact(forms)
 }
 
-// base64Core returns the characters that value has in the encoding of any text
-// that holds it, when it begins there at shift, modulo 3.
+// base64Core returns the characters that value has in the base64 of any text that contains it at
+// an offset of shift modulo 3.
 func base64Core(encoding *base64.Encoding, value string, shift int) string {
 	all := encoding.EncodeToString(append(make([]byte, shift), value...))
 	first := (8*shift + 5) / 6
@@ -63,8 +63,8 @@ type scrubber struct{ needles []needle }
 // needle is a swap as bytes.
 type needle struct{ value, shown []byte }
 
-// newScrubber returns nil when there is nothing to take out. With sameLength the
-// sandbox sees stars, as many as the value had characters.
+// newScrubber returns nil if there is nothing to remove. With sameLength the sandbox sees as
+// many asterisks as the value has characters.
 func newScrubber(forms []swap, sameLength bool) *scrubber {
 	if len(forms) == 0 {
 		return nil
@@ -104,8 +104,7 @@ func (s *scrubber) next(b []byte) (at int, found needle) {
 	return at, found
 }
 
-// unfinished returns how many bytes at the end of b could be the beginning of a
-// value.
+// unfinished returns how many bytes at the end of b could be the beginning of a value.
 func (s *scrubber) unfinished(b []byte) int {
 	most := 0
 	for _, one := range s.needles {
@@ -118,8 +117,8 @@ func (s *scrubber) unfinished(b []byte) int {
 	return most
 }
 
-// clean appends b without values to out, and returns the part that has to wait
-// for more bytes, which at the end is empty.
+// clean appends b without values to out, and returns the part that has to wait for more bytes,
+// which is empty at the end.
 func (s *scrubber) clean(out, b []byte, end bool) (cleaned, rest []byte) {
 	for {
 		at, found := s.next(b)
@@ -136,8 +135,8 @@ func (s *scrubber) clean(out, b []byte, end bool) (cleaned, rest []byte) {
 	return append(out, b[:cut]...), b[cut:]
 }
 
-// scrubbedReader is a body without values. It holds bytes back only while they
-// could be the beginning of one.
+// scrubbedReader is a body without values. It holds bytes back only while they could be the
+// beginning of one.
 type scrubbedReader struct {
 	src      io.Reader
 	scrubber *scrubber

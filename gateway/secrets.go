@@ -12,11 +12,11 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// secrets are the credentials of one sandbox and what is needed to insert them.
-// It is immutable; a gateway replaces it as a whole.
+// secrets are the credentials of one sandbox and what is needed to insert them. It is immutable;
+// a gateway replaces it as a whole.
 type secrets struct {
 	list []*secret
-	// seed is what placeholders and the certificate authority follow from.
+	// seed is what placeholders and the certificate authority are derived from.
 	seed []byte
 	ca   *certificateAuthority
 }
@@ -29,7 +29,7 @@ type secret struct {
 	override    bool
 	placeholder string
 	hosts       domains
-	// forms are how the value may come back, with their replacements.
+	// forms are the forms in which the value may come back, with their replacements.
 	forms []swap
 }
 
@@ -39,11 +39,10 @@ func CheckSecrets(list []bothy.Secret) error {
 	return err
 }
 
-// SetSecrets replaces the credentials that are inserted into requests to their
-// hosts. Values go nowhere else: not into the sandbox, a log or an error.
-// Placeholders and the certificate authority are derived from seed, or, if it
-// is empty, from Options.SecretSeed: a copy of a sandbox with the same seed can
-// continue to use what it has in memory.
+// SetSecrets replaces the credentials that are inserted into requests to their hosts. Values go
+// nowhere else: not into the sandbox, a log or an error. Placeholders and the certificate
+// authority are derived from seed, or, if it is empty, from Options.SecretSeed: a copy of a
+// sandbox with the same seed can continue to use what it has in memory.
 func (g *Gateway) SetSecrets(list []bothy.Secret, seed []byte) error {
 	s := &secrets{seed: seed}
 	if len(seed) == 0 {
@@ -86,11 +85,11 @@ func newSecret(b bothy.Secret, seed []byte) (*secret, error) {
 			WithHint("Use up to 64 letters, digits, underscores and dashes.")
 	}
 	if b.Value == "" || !httpguts.ValidHeaderFieldValue(b.Value) {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "the value of the secret %q is empty or cannot stand in a header", b.Name).
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the value of the secret %q is empty or not allowed in a header", b.Name).
 			WithHint("Give the value without a line break at its end.")
 	}
 	if b.Header != "" && !isToken(b.Header) {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "the secret %q has the header %q, which is not a header's name", b.Name, clip(b.Header)).
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the secret %q has the header %q, which is not a header name", b.Name, clip(b.Header)).
 			WithHint("Write it as in X-Api-Key, without a colon.")
 	}
 	if framing[textproto.CanonicalMIMEHeaderKey(b.Header)] {
@@ -146,8 +145,8 @@ func (g *Gateway) authority(seed []byte) (*certificateAuthority, error) {
 	return newCertificateAuthority(seed, g.clock)
 }
 
-// CAPEM returns the certificate that the sandbox must trust for its secrets to
-// be put in place, or nil when it has none.
+// CAPEM returns the certificate that the sandbox must trust for its secrets to be inserted, or
+// nil if it has none.
 func (g *Gateway) CAPEM() []byte {
 	if s := g.secrets.Load(); s.ca != nil {
 		return s.ca.pem
@@ -155,8 +154,7 @@ func (g *Gateway) CAPEM() []byte {
 	return nil
 }
 
-// Placeholders returns what the sandbox is given instead of each secret, to put into
-// requests.
+// Placeholders returns what the sandbox uses in requests instead of each secret.
 func (g *Gateway) Placeholders() map[string]string {
 	m := map[string]string{}
 	for _, s := range g.secrets.Load().list {
@@ -167,8 +165,8 @@ func (g *Gateway) Placeholders() map[string]string {
 	return m
 }
 
-// secretHost reports whether connections to name carry a secret, and so must
-// be tied to the name in every mode.
+// secretHost reports whether connections to name carry a secret, and so must be tied to the name
+// in every mode.
 func (g *Gateway) secretHost(name string) bool {
 	for _, s := range g.secrets.Load().list {
 		if _, ok := s.hosts.match(name); ok {

@@ -16,16 +16,15 @@ type spliceReader struct {
 	count func(int)
 
 	fd uintptr
-	// waiting is how many bytes the kernel holds, as far as is known.
+	// waiting is how many bytes the kernel holds, as far as known.
 	waiting int
-	// err is why nothing more comes, io.EOF at the end.
+	// err is why no more data follows, io.EOF at the end.
 	err error
-	// full is set when the endpoint has no room.
+	// full is set if the endpoint has no room.
 	full bool
 }
 
-// splicesAtOnce bounds the reads of one turn, during which the socket cannot be
-// closed.
+// splicesAtOnce bounds the reads of one turn, during which the socket cannot be closed.
 const splicesAtOnce = 16
 
 // splice is called by the poller. It returns false to wait for the socket.
@@ -61,8 +60,8 @@ func (s *spliceReader) splice(fd uintptr) bool {
 	return true
 }
 
-// takeUrgentInline delivers urgent bytes in order among the others. Otherwise
-// they would be lost, and SIOCINQ would not count what is behind them.
+// takeUrgentInline delivers urgent bytes in order with the others. Otherwise they would be lost,
+// and SIOCINQ would not count the bytes after them.
 func takeUrgentInline(fd uintptr) {
 	_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
 }
@@ -70,7 +69,7 @@ func takeUrgentInline(fd uintptr) {
 // errLost is returned for a socket that does not return the data it held.
 var errLost = errors.New("the connection was lost")
 
-// peek tells an empty socket from one at its end, or broken.
+// peek distinguishes an empty socket from one that has ended or is broken.
 func (s *spliceReader) peek() error {
 	for {
 		n, _, err := syscall.Recvfrom(int(s.fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

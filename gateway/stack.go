@@ -22,17 +22,16 @@ import (
 
 const (
 	nicID = 1
-	// The buffers of one connection, in each direction. They are limits: memory
-	// is only used for data that the other side has not read yet.
+	// The buffers of one connection, in each direction. These are limits: memory is only used
+	// for data that the other side has not read yet.
 	bufferMin     = 4 << 10
 	bufferDefault = 256 << 10
 	bufferMax     = 1 << 20
-	// bufferBudget is what all connections together may hold each way, about.
-	// When there are many, new ones get smaller buffers.
+	// bufferBudget is roughly how much all connections together may hold in each direction. When
+	// there are many, new ones get smaller buffers.
 	bufferBudget = 16 << 20
 	bufferShare  = 16 << 10
-	// serverBuffers is the same for the connections of all sandboxes of this
-	// process together.
+	// serverBuffers is the same for the connections of all sandboxes of this process together.
 	serverBuffers = 256 << 20
 	// maxHandshakes bounds the connections that are being set up.
 	maxHandshakes = 2048
@@ -43,8 +42,8 @@ var (
 	guestAddress   = tcpip.AddrFrom4(bothy.GuestAddr.As4())
 )
 
-// newStack makes the TCP/IP stack behind g's link. It takes packets for every
-// address, because every destination of the guest ends here.
+// newStack makes the TCP/IP stack behind g's link. It accepts packets for every address, because
+// every destination of the guest ends here.
 func newStack(g *Gateway) (*stack.Stack, error) {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol},
@@ -63,8 +62,8 @@ func setUpStack(s *stack.Stack, g *Gateway) error {
 		&tcpip.TCPReceiveBufferSizeRangeOption{Min: bufferMin, Default: bufferDefault, Max: bufferMax},
 		ptr(tcpip.TCPSACKEnabled(true)),
 		ptr(tcpip.TCPModerateReceiveBufferOption(true)),
-		// A network device delivers in order, so that no segment of an old connection
-		// can reach a new one: there is nothing to wait for. See awaitClosed.
+		// A network device delivers in order, so no segment of an old connection can reach a new
+		// one: there is nothing to wait for. See awaitClosed.
 		ptr(tcpip.TCPTimeWaitTimeoutOption(0)),
 		ptr(tcpip.TCPLingerTimeoutOption(15 * time.Second)),
 	}
@@ -100,8 +99,8 @@ func setUpStack(s *stack.Stack, g *Gateway) error {
 // openFlows counts the connections of all gateways.
 var openFlows atomic.Int64
 
-// bound gives ep its share of the buffer budgets when n connections of its
-// sandbox are open, and all of all sandboxes.
+// bound gives ep its share of the buffer budgets, given n open connections of its sandbox and
+// all those of all sandboxes.
 func bound(ep tcpip.Endpoint, n int, all int64) {
 	share := max(bufferShare, bufferBudget/max(n, 1))
 	share = min(share, max(bufferMin, serverBuffers/int(max(all, 1))))
@@ -113,9 +112,9 @@ func bound(ep tcpip.Endpoint, n int, all int64) {
 
 func ptr[T any](v T) *T { return &v }
 
-// dialPatience is how long one attempt to reach the guest may take before the
-// next begins. A packet that is lost while the guest's network comes up would
-// otherwise cost TCP's first time-out of a second.
+// dialPatience is how long one attempt to reach the guest may take before the next starts.
+// Otherwise a packet that is lost while the guest's network comes up would cost TCP's first
+// time-out of a second.
 const dialPatience = 25 * time.Millisecond
 
 // Dial connects to a port of the guest, from the gateway's address. It works in

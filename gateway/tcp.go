@@ -35,8 +35,8 @@ func addrPort(a tcpip.Address, port uint16) netip.AddrPort {
 // dnsAddrPort is the only service of the gateway itself.
 var dnsAddrPort = netip.AddrPortFrom(bothy.GatewayAddr, 53)
 
-// admitTCP handles packets that belong to no connection. It returns false for
-// those that are not allowed, which the stack answers with a reset at once.
+// admitTCP handles packets that belong to no connection. It returns false for those that are not
+// allowed, which the stack answers with an immediate reset.
 func (g *Gateway) admitTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	flags := header.TCP(pkt.TransportHeader().Slice()).Flags()
 	if !flags.Contains(header.TCPFlagSyn) || flags.Contains(header.TCPFlagAck) {
@@ -55,12 +55,11 @@ func (g *Gateway) admitTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffer
 	return v.allowed
 }
 
-// awaitClosed waits until the gateway's end of an earlier connection between
-// the same ports is gone. The sandbox's kernel has closed its own end, since it
-// would not reuse the port otherwise, and its closing packets came before the
-// SYN, but may not have been processed yet. A SYN that met the old end would be
-// dropped, and only be retransmitted after a second, or be answered with a
-// reset.
+// awaitClosed waits until the gateway's end of an earlier connection between the same ports is
+// gone. The sandbox's kernel has closed its own end, since it would not reuse the port
+// otherwise, and its closing packets came before the SYN, but may not have been processed yet. A
+// SYN that met the old end would be dropped, and only be retransmitted after a second, or be
+// answered with a reset.
 func (g *Gateway) awaitClosed(id stack.TransportEndpointID) {
 	for range closingTries {
 		ep, ok := g.stack.FindTransportEndpoint(header.IPv4ProtocolNumber, header.TCPProtocolNumber, id, nicID).(*tcp.Endpoint)
@@ -98,7 +97,7 @@ func (g *Gateway) serveTCP(r *tcp.ForwarderRequest) {
 	g.serveAddress(f, v, r)
 }
 
-// serveAddress carries a connection to an address that is allowed as such.
+// serveAddress carries a connection to an address that is itself allowed.
 func (g *Gateway) serveAddress(f *flow, v verdict, r *tcp.ForwarderRequest) {
 	up, err := g.dial(f.ctx, "tcp", f.to.dst)
 	if err != nil {
@@ -116,7 +115,7 @@ func (g *Gateway) serveAddress(f *flow, v verdict, r *tcp.ForwarderRequest) {
 	g.lines.record(f.closing("tcp", v.rule, err))
 }
 
-// failed is the log line of an allowed connection that could not be made.
+// failed is the log line about an allowed connection that could not be made.
 func (f *flow) failed(protocol string, v verdict, err error) bothy.NetworkDecision {
 	d := f.decision(protocol, v)
 	d.Reason = "could not connect: " + plainError(err)
@@ -127,8 +126,8 @@ func (f *flow) failed(protocol string, v verdict, err error) bothy.NetworkDecisi
 	return d
 }
 
-// plainError is err without the addresses around it: of the other end, and of
-// the host's resolver. The sandbox may see it.
+// plainError returns err without the addresses of the other end and of the host's resolver. The
+// sandbox may see it.
 func plainError(err error) string {
 	var name *net.DNSError
 	if errors.As(err, &name) {
@@ -154,8 +153,8 @@ func (g *Gateway) dial(ctx context.Context, network string, to netip.AddrPort) (
 	return g.dialer.DialContext(ctx, network, to.String())
 }
 
-// accept completes the handshake with the guest. It returns nil when the guest
-// went away or the flow was revoked.
+// accept completes the handshake with the guest. It returns nil if the guest left or the flow
+// was revoked.
 func (f *flow) accept(r *tcp.ForwarderRequest) *guestConn {
 	if f.ctx.Err() != nil {
 		r.Complete(true)
@@ -177,7 +176,7 @@ func (f *flow) accept(r *tcp.ForwarderRequest) *guestConn {
 	return c
 }
 
-// shakeHands is r.CreateEndpoint with an end when ctx ends.
+// shakeHands is r.CreateEndpoint, but ends when ctx does.
 func shakeHands(ctx context.Context, r *tcp.ForwarderRequest, wq *waiter.Queue) (tcpip.Endpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
@@ -191,7 +190,7 @@ func shakeHands(ctx context.Context, r *tcp.ForwarderRequest, wq *waiter.Queue) 
 	return ep, nil
 }
 
-// wake makes waiters on wq look at their endpoint again, until done.
+// wake makes waiters on wq check their endpoint again, until done.
 func wake(wq *waiter.Queue, done <-chan struct{}) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -210,8 +209,8 @@ func wake(wq *waiter.Queue, done <-chan struct{}) {
 	}
 }
 
-// carry copies both ways until both ends are done, and passes on a half-close
-// as a half-close and a reset as a reset.
+// carry copies both ways until both ends are done, and forwards a half-close as a half-close and
+// a reset as a reset.
 func (f *flow) carry(guest *guestConn, up net.Conn) error {
 	f.onRevoke(func() { resetConn(up) })
 	sent := make(chan error, 1)

@@ -23,9 +23,8 @@ const (
 	maxUDP = 1024
 )
 
-// handleUDP handles datagrams that belong to no association. It returns false
-// for those that are not allowed, which the stack answers with "port
-// unreachable".
+// handleUDP handles datagrams that belong to no association. It returns false for those that are
+// not allowed, which the stack answers with "port unreachable".
 func (g *Gateway) handleUDP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	t := g.target(addrPort(id.LocalAddress, id.LocalPort))
 	f, v := g.openUDP(t)
@@ -43,7 +42,7 @@ func (g *Gateway) handleUDP(id stack.TransportEndpointID, pkt *stack.PacketBuffe
 	return true
 }
 
-// udpName is how the log calls UDP to a port.
+// udpName is the log's name for UDP to a port.
 func udpName(port uint16) string {
 	if port == 443 {
 		return "quic"
@@ -51,9 +50,8 @@ func udpName(port uint16) string {
 	return "udp"
 }
 
-// openUDP registers a UDP association if the policy allows it. Names are
-// reached only over TCP: in a datagram there is nothing that the gateway could
-// check, and QUIC hides its server name.
+// openUDP registers a UDP association if the policy allows it. Names are reached only over TCP:
+// a datagram contains nothing that the gateway could check, and QUIC hides its server name.
 func (g *Gateway) openUDP(t target) (*flow, verdict) {
 	if t.standIn {
 		return nil, refuse("named hosts are reached over TCP only")
@@ -124,7 +122,7 @@ func (l lossy) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// receiveDatagrams sends the guest what arrives at up until up is closed.
+// receiveDatagrams sends the guest what arrives at up, until up is closed.
 func (c *guestConn) receiveDatagrams(up net.Conn, count func(int)) {
 	entry, ready := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
 	c.wq.EventRegister(&entry)
@@ -143,7 +141,7 @@ func (c *guestConn) receiveDatagrams(up net.Conn, count func(int)) {
 	}
 }
 
-// idleTimer calls end when touch was not called for a while.
+// idleTimer calls end if touch was not called for a while.
 type idleTimer struct {
 	clock bothy.Clock
 	after time.Duration
@@ -188,7 +186,7 @@ func (t *idleTimer) stop() {
 	t.cancel()
 }
 
-// refusedPacket logs a packet that ended at the link.
+// refusedPacket logs a packet that was dropped at the link.
 func (g *Gateway) refusedPacket(protocol string, dst tcpip.Address, port uint16, reason string) {
 	g.lines.record(bothy.NetworkDecision{
 		Protocol: protocol, Address: dst.String(), Port: port, Reason: reason,

@@ -60,8 +60,8 @@ func (m *Meter) loadBudgets(ctx context.Context) error {
 	return nil
 }
 
-// reloadBudgets takes note of the budgets that other servers have set, and of what their
-// sandboxes have spent.
+// reloadBudgets reads the budgets that other servers have set, and what their sandboxes have
+// spent.
 func (m *Meter) reloadBudgets(ctx context.Context) {
 	m.putting.Lock()
 	all, err := m.o.Store.Budgets(ctx)
@@ -91,7 +91,7 @@ func (m *Meter) reloadBudgets(ctx context.Context) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		m.log.Warn("what other hosts have spent cannot be read", "error", err)
+		m.log.Warn("the spending of other hosts cannot be read", "error", err)
 	}
 }
 
@@ -110,7 +110,7 @@ func (m *Meter) spend(key store.UsageKey, hour int64, c store.Counts) {
 	}
 }
 
-// refresh makes a budget's sum that of its present period.
+// refresh sets a budget's sum to that of its current period.
 func (m *Meter) refresh(ctx context.Context, id budgetID) error {
 	m.flushing.Lock() // so that nothing moves from memory to the store meanwhile
 	defer m.flushing.Unlock()
@@ -153,7 +153,7 @@ func (m *Meter) refresh(ctx context.Context, id budgetID) error {
 	return nil
 }
 
-// storedSum is the store's sum for a budget's period.
+// storedSum returns the store's sum for a budget's period.
 func (m *Meter) storedSum(ctx context.Context, id budgetID, p period) (c store.Counts, err error) {
 	if id.kind == store.BudgetTree {
 		return m.o.Store.TreeUsage(ctx, id.id)
@@ -165,24 +165,23 @@ func (m *Meter) storedSum(ctx context.Context, id budgetID, p period) (c store.C
 	return c, err
 }
 
-// SetProjectBudget limits what a project may spend in a month. 0 is no limit.
+// SetProjectBudget limits what a project may spend in a month. 0 means no limit.
 func (m *Meter) SetProjectBudget(ctx context.Context, project string, amount float64) error {
 	return m.setBudget(ctx, store.Budget{Kind: store.BudgetProject, ID: project, Project: project, Amount: amount})
 }
 
-// SetTreeBudget limits what a sandbox and everything forked from it may spend.
-// 0 is no limit.
+// SetTreeBudget limits what a sandbox and everything forked from it may spend. 0 means no limit.
 func (m *Meter) SetTreeBudget(ctx context.Context, root, project string, amount float64) error {
 	return m.setBudget(ctx, store.Budget{Kind: store.BudgetTree, ID: root, Project: project, Amount: amount})
 }
 
-// CheckBudget refuses a budget that cannot be, or that nothing can use up.
+// CheckBudget refuses a budget that is invalid, or that nothing can use up.
 func (m *Meter) CheckBudget(amount float64) error {
 	if err := bothy.CheckBudget(amount); err != nil {
 		return err
 	}
 	if amount > 0 && m.o.Rates.Free() {
-		return bothy.Errorf(bothy.CodeInvalid, "nothing costs anything on this server, so a budget bounds nothing").
+		return bothy.Errorf(bothy.CodeInvalid, "all rates of this server are 0, so a budget has no effect").
 			WithHint("The operator sets prices under rates in the server's settings.")
 	}
 	return nil
@@ -220,13 +219,12 @@ func (m *Meter) putBudget(ctx context.Context, b store.Budget) error {
 	return nil
 }
 
-// ProjectBudget is a project's budget, nil for none.
+// ProjectBudget returns a project's budget, nil for none.
 func (m *Meter) ProjectBudget(project string) *bothy.BudgetState {
 	return m.budgetState(budgetID{store.BudgetProject, project})
 }
 
-// TreeBudget is the budget of a sandbox and all that was forked from it, nil for
-// none.
+// TreeBudget returns the budget of a sandbox and everything forked from it, nil for none.
 func (m *Meter) TreeBudget(root string) *bothy.BudgetState {
 	return m.budgetState(budgetID{store.BudgetTree, root})
 }
@@ -246,8 +244,8 @@ func (m *Meter) budgetState(id budgetID) *bothy.BudgetState {
 	return s
 }
 
-// Allow refuses what would have a sandbox run, with CodeBudget, when a budget
-// that it counts against is used up.
+// Allow returns an error with CodeBudget if a sandbox must not run because a budget that it
+// counts against is used up.
 func (m *Meter) Allow(sb *store.Sandbox) error {
 	for _, b := range []struct {
 		whose, hint string
@@ -270,8 +268,8 @@ func (m *Meter) Allow(sb *store.Sandbox) error {
 	return nil
 }
 
-// watchBudgets says which budgets are nearly or wholly used up, and has pause
-// what counts against the latter.
+// watchBudgets reports budgets that are nearly or completely used up, and pauses what counts
+// against the latter.
 func (m *Meter) watchBudgets(ctx context.Context) {
 	m.mu.Lock()
 	host := m.host
@@ -295,7 +293,7 @@ func (m *Meter) watchBudget(ctx context.Context, host Host, id budgetID) {
 	m.mu.Unlock()
 	if stale {
 		if err := m.refresh(ctx, id); err != nil {
-			m.log.Warn("what is spent of a budget cannot be read", "budget", id.id, "error", err)
+			m.log.Warn("the spending of a budget cannot be read", "budget", id.id, "error", err)
 			return
 		}
 	}
@@ -337,14 +335,14 @@ func (m *Meter) watchBudget(ctx context.Context, host Host, id budgetID) {
 	}
 }
 
-// tellBudget records the event once in each period. It is recorded before that
-// is noted: better twice than never.
+// tellBudget records the event once in each period. The event is recorded before that is stored:
+// twice is better than never.
 func (m *Meter) tellBudget(ctx context.Context, host Host, typ string, b store.Budget, used float64) {
 	sandbox := ""
 	if b.Kind == store.BudgetTree {
 		sandbox = b.ID
 	}
-	m.log.Info("a budget is nearly or wholly used up", "event", typ, "kind", b.Kind, "id", b.ID, "used", used, "limit", b.Amount)
+	m.log.Info("a budget is nearly or completely used up", "event", typ, "kind", b.Kind, "id", b.ID, "used", used, "limit", b.Amount)
 	host.Tell(ctx, typ, b.Project, sandbox, map[string]string{
 		"budget": string(b.Kind), "limit": money.Text(b.Amount), "used": money.Text(used), "currency": m.o.Rates.Currency,
 	})
@@ -358,7 +356,7 @@ func (m *Meter) tellBudget(ctx context.Context, host Host, typ string, b store.B
 		return
 	}
 	if err := m.o.Store.PutBudget(ctx, b); err != nil {
-		m.log.Warn("it cannot be noted that a budget was warned of", "id", b.ID, "error", err)
+		m.log.Warn("the warning about a budget cannot be stored", "id", b.ID, "error", err)
 	}
 }
 
@@ -373,7 +371,7 @@ func usage(c store.Counts) bothy.Usage {
 	}
 }
 
-// Trees are the roots that have a budget.
+// Trees returns the roots that have a budget.
 func (m *Meter) Trees() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,12 +1,10 @@
-// Package metering counts what projects use, second by second, and enforces
-// their budgets. lifecycle tells it when sandboxes start and stop running;
-// server gives it a store.
+// Package metering counts what projects use, second by second, and enforces their budgets.
+// lifecycle tells it when sandboxes start and stop running; server gives it a store.
 //
-// Each running sandbox has a mark: up to when it has been counted. Counts and
-// mark are stored in one transaction, so that after a crash of the server no
-// time is counted twice, and only the time after the last mark can be lost.
-// Time is measured by the monotonic clock; the wall clock only says which hour
-// it belongs to.
+// Each running sandbox has a mark: the time up to which it has been counted. Counts and mark are
+// stored in one transaction, so that after a crash of the server no time is counted twice, and
+// only the time after the last mark can be lost. Time is measured by the monotonic clock; the
+// wall clock only says which hour it belongs to.
 package metering
 
 import (
@@ -25,26 +23,25 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Options are the parts of a Meter. All are needed but those that say
-// otherwise.
+// Options are the parts of a Meter. All are required unless they say otherwise.
 type Options struct {
 	Store store.Usage
-	// Sandbox finds a sandbox in any state, for what its snapshots belong to.
+	// Sandbox finds a sandbox in any state, to attribute its snapshots.
 	Sandbox func(ctx context.Context, id string) (*store.Sandbox, error)
-	// Snapshots and Templates list all there are.
+	// Snapshots and Templates list all that exist.
 	Snapshots func(ctx context.Context) ([]*bothy.Snapshot, error)
 	Templates func(ctx context.Context) ([]*store.Template, error)
 	// Project returns CodeProjectNotFound for an unknown project.
 	Project func(ctx context.Context, id string) error
 	Rates   bothy.Rates
-	// Storage says whether this server counts snapshots and templates, where several share
-	// the store and one does it for all. Optional.
+	// Storage reports whether this server counts snapshots and templates; of several that share
+	// the store, one counts them for all. Optional.
 	Storage func() bool
 	// Every is how often running sandboxes are counted, and StorageEvery how
 	// often snapshots and templates are: 10 s and 60 s when zero.
 	Every        time.Duration
 	StorageEvery time.Duration
-	// WarnAt is the share of a budget at which a warning is due; 0.8 when zero.
+	// WarnAt is the share of a budget at which a warning is sent; 0.8 when zero.
 	WarnAt float64
 	// Clock is the host's when nil.
 	Clock Clock
@@ -65,13 +62,12 @@ type Meter struct {
 	o     Options
 	clock Clock
 	log   *slog.Logger
-	boot  string // makes the ids of batches this server's own
+	boot  string // makes batch ids unique to this server
 
-	// flushing is held while writing, and while a sum must match unwritten
-	// counts. It is taken before any other lock.
+	// flushing is held while writing, and while a sum must include unwritten counts. It is taken
+	// before any other lock.
 	flushing sync.Mutex
-	// asking limits the number of concurrent queries: they slow down the store
-	// for everyone.
+	// asking limits the number of concurrent queries: they slow down the store for everyone.
 	asking  chan struct{}
 	queue   []store.UsageBatch // being written, oldest first; under flushing
 	batches int                // under flushing
@@ -87,21 +83,21 @@ type Meter struct {
 	budgets map[budgetID]*budget
 	storage storage
 	failing failing
-	written store.Moment // up to when all has been written
+	written store.Moment // the time up to which everything has been written
 	lastAll store.Moment
 	host    Host
 
 	enforcing sync.WaitGroup
 }
 
-// due is what is to be written for one sandbox.
+// due is what has to be written for one sandbox.
 type due struct {
 	rows map[rowKey]store.Counts
 	mark bool
 	gone bool
 }
 
-// storedDue is what is to be written for snapshots and templates.
+// storedDue is what has to be written for snapshots and templates.
 type storedDue struct {
 	rows map[rowKey]store.Counts
 	at   store.Moment
@@ -112,7 +108,7 @@ type rowKey struct {
 	hour int64
 }
 
-// failing says since when nothing could be written.
+// failing is the time since which nothing could be written.
 type failing struct {
 	since time.Time
 	said  time.Time
@@ -151,7 +147,7 @@ func New(ctx context.Context, o Options) (*Meter, error) {
 	return m, m.loadBudgets(ctx)
 }
 
-// stale is a moment at which whatever was written is too old for an answer.
+// stale returns the time before which what was written is too old for an answer.
 func stale(now store.Moment) store.Moment {
 	now.Wall, now.Uptime = now.Wall.Add(-fresh), now.Uptime-fresh
 	return now
@@ -164,7 +160,7 @@ func setDefault[T comparable](v *T, to T) {
 	}
 }
 
-// now is to the millisecond, the unit in which everything is counted.
+// now has a resolution of a millisecond, the unit in which everything is counted.
 func (m *Meter) now() store.Moment {
 	now := m.clock.Now()
 	now.Wall = now.Wall.UTC().Truncate(time.Millisecond)
@@ -172,14 +168,14 @@ func (m *Meter) now() store.Moment {
 	return now
 }
 
-// Serve lets host do what budgets demand, from the next Tick on.
+// Serve makes host carry out what budgets demand, from the next Tick on.
 func (m *Meter) Serve(host Host) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.host = host
 }
 
-// look is how often there is something to write, or a budget to look at.
+// look is how often to check whether there is something to write, or a budget to check.
 const look = time.Second
 
 // Run counts and writes until ctx ends.
@@ -196,7 +192,7 @@ func (m *Meter) Run(ctx context.Context) {
 	}
 }
 
-// Close counts and writes a last time. The sandboxes run on.
+// Close counts and writes a last time. The sandboxes keep running.
 func (m *Meter) Close(ctx context.Context) error {
 	m.countAll(ctx)
 	err := m.flush(ctx)
@@ -218,7 +214,7 @@ func (m *Meter) Tick(ctx context.Context) {
 			m.hasWritten(now)
 		}
 	case stored || m.Health() != nil:
-		_ = m.flush(ctx) // which has said what is wrong
+		_ = m.flush(ctx) // which has reported what is wrong
 	}
 	if !all {
 		m.count(ctx, false, func(s *span) bool { return s.key.Root != "" || m.bounded(s.key.Project) })
@@ -230,17 +226,17 @@ func (m *Meter) Tick(ctx context.Context) {
 	m.pack(ctx, now)
 }
 
-// late is how many hours after its end an hour is packed. What is counted later
-// than that costs some work, and nothing else.
+// late is how many hours after its end an hour is packed. What is counted later than that costs
+// some work, but nothing else.
 const late = 1
 
-// pack has the store prepare for questions about hours that are over.
+// pack makes the store prepare for queries about past hours.
 func (m *Meter) pack(ctx context.Context, now store.Moment) {
 	if m.Health() != nil {
 		return
 	}
 	if _, err := m.o.Store.PackUsage(ctx, hourOf(now.Wall)-late); err != nil && ctx.Err() == nil {
-		m.log.Warn("usage could not be prepared for questions, which take longer until it is", "error", err)
+		m.log.Warn("usage could not be prepared for queries, which take longer until it is", "error", err)
 	}
 }
 
@@ -250,8 +246,7 @@ func (m *Meter) hasWritten(upTo store.Moment) {
 	m.written = upTo
 }
 
-// countAll counts every running sandbox, up to the moment that it returns or
-// later.
+// countAll counts every running sandbox, up to the moment of its return or later.
 func (m *Meter) countAll(ctx context.Context) store.Moment {
 	now := m.now()
 	m.count(ctx, true, func(*span) bool { return true })
@@ -261,8 +256,7 @@ func (m *Meter) countAll(ctx context.Context) store.Moment {
 	return now
 }
 
-// count counts some sandboxes: with their counters, or, which is quicker, only
-// the time that has passed.
+// count counts some sandboxes: with their counters, or, which is quicker, only the elapsed time.
 func (m *Meter) count(ctx context.Context, counters bool, which func(*span) bool) {
 	m.mu.Lock()
 	list := make([]*span, 0, len(m.spans))
@@ -279,8 +273,8 @@ func (m *Meter) count(ctx context.Context, counters bool, which func(*span) bool
 	}
 }
 
-// Health returns nil, or what an operator must know: usage that cannot be
-// written is kept in memory, and lost if the server ends before that.
+// Health returns nil, or what an operator must know: usage that cannot be written is kept in
+// memory, and lost if the server ends before that.
 func (m *Meter) Health() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -300,7 +294,7 @@ func (m *Meter) Unwritten() time.Duration {
 // rowsPerBatch bounds the sandboxes of one transaction: others wait for it.
 const rowsPerBatch = 64
 
-// flush writes everything due. What cannot be written stays due.
+// flush writes everything due. What cannot be written remains due.
 func (m *Meter) flush(ctx context.Context) error {
 	m.flushing.Lock()
 	defer m.flushing.Unlock()
@@ -309,7 +303,7 @@ func (m *Meter) flush(ctx context.Context) error {
 		m.take()
 		err = m.drain(ctx)
 	}
-	if ctx.Err() == nil { // not just because the server ends
+	if ctx.Err() == nil { // not just because the server is stopping
 		m.note(err)
 	}
 	return err
@@ -367,7 +361,7 @@ func (m *Meter) take() {
 	}
 }
 
-// sayAgain is how often a lasting failure is logged.
+// sayAgain is how often a persisting failure is logged.
 const sayAgain = time.Minute
 
 func (m *Meter) note(err error) {
@@ -385,7 +379,7 @@ func (m *Meter) note(err error) {
 		m.failing.err = err
 		if now.Sub(m.failing.said) >= sayAgain {
 			m.failing.said = now
-			m.log.Error("usage cannot be written; it is kept in memory and tried again, and sandboxes run on", "error", err)
+			m.log.Error("usage cannot be written; it is kept in memory and retried, and sandboxes keep running", "error", err)
 		}
 	}
 }
@@ -401,14 +395,14 @@ func (m *Meter) dueOf(id string) *due {
 }
 
 const (
-	// maxKeyLabels and maxLabelBytes limit what is kept of a sandbox's
-	// metadata, since every label costs rows.
+	// maxKeyLabels and maxLabelBytes limit how much of a sandbox's metadata is kept, since every
+	// label costs rows.
 	maxKeyLabels  = 16
 	maxLabelBytes = 256
 )
 
-// labels writes metadata in the one form that usage is stored by: the first keys
-// in alphabetical order, with values that are not too long.
+// labels encodes metadata in the form that usage is stored by: the first keys in alphabetical
+// order, with values that are not too long.
 func labels(metadata map[string]string) string {
 	kept := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {

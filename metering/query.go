@@ -20,17 +20,16 @@ var _ bothy.UsageService = (*Meter)(nil)
 const (
 	defaultLimit = 1000
 	maxLimit     = 10000
-	// maxHours bounds the time of a query, and maxHourly that of one by the
-	// hour.
+	// maxHours bounds the time range of a query, and maxHourly that of one by the hour.
 	maxHours  = 20 * 366 * 24
 	maxHourly = 366 * 24
 	// fresh is how old an answer may be. Otherwise usage is counted again.
 	fresh = time.Second
 	// maxAt is more than the hours of any group's time.
 	maxAt = 1 << 32
-	// maxAsking bounds the answers that are being looked for.
+	// maxAsking bounds the concurrent queries.
 	maxAsking = 2
-	// costDigits is what a cost is rounded to: a billionth.
+	// costDigits is the precision to which a cost is rounded: a billionth.
 	costDigits = 1e9
 )
 
@@ -52,7 +51,7 @@ func (m *Meter) Usage(ctx context.Context, q bothy.UsageQuery) (*bothy.UsageRepo
 	}
 	m.freshen(context.WithoutCancel(ctx))
 	limit := cmp.Or(q.Limit, defaultLimit)
-	sq.Limit = limit + 1 // to see whether it is the last page
+	sq.Limit = limit + 1 // to see whether this is the last page
 	found, total, err := m.ask(ctx, m.wholeMonths(sq))
 	if err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func (m *Meter) Usage(ctx context.Context, q bothy.UsageQuery) (*bothy.UsageRepo
 	return r, nil
 }
 
-// ask waits for its turn, and asks the store for a page and the total of all.
+// ask waits for its turn, and queries the store for a page and the grand total.
 func (m *Meter) ask(ctx context.Context, q store.UsageQuery) (found []store.UsageGroup, total store.Counts, err error) {
 	select {
 	case m.asking <- struct{}{}:
@@ -97,7 +96,7 @@ func (m *Meter) ask(ctx context.Context, q store.UsageQuery) (found []store.Usag
 	return found, total, nil
 }
 
-// visible is the project that the caller may ask for; "" is all.
+// visible returns the project that the caller may query; "" means all.
 func (m *Meter) visible(ctx context.Context, caller *bothy.Caller, asked string) (string, error) {
 	operator := caller.IsOperator() && caller.Can(bothy.ScopeAdmin)
 	switch {
@@ -112,8 +111,7 @@ func (m *Meter) visible(ctx context.Context, caller *bothy.Caller, asked string)
 		WithHint("Leave project out for your own.")
 }
 
-// query checks a query, fills in what it leaves out, and turns it into the
-// store's.
+// query checks a query, fills in its defaults, and converts it to the store's.
 func (m *Meter) query(q *bothy.UsageQuery) (sq store.UsageQuery, err error) {
 	now := m.now().Wall
 	if q.To.IsZero() {
@@ -142,8 +140,8 @@ func (m *Meter) query(q *bothy.UsageQuery) (sq store.UsageQuery, err error) {
 	return sq, groupBy(&sq, q.GroupBy)
 }
 
-// wholeMonths has a query that reaches up to now reach on to the end of the
-// month, where nothing is yet: months are added up already, hours are not.
+// wholeMonths extends a query that reaches up to now to the end of the month, where nothing is
+// yet: months are already added up, hours are not.
 func (m *Meter) wholeMonths(q store.UsageQuery) store.UsageQuery {
 	now := m.now().Wall
 	if q.To > hourOf(now) {
@@ -198,14 +196,13 @@ func invalid(format string, args ...any) *bothy.Error {
 	return bothy.Errorf(bothy.CodeInvalid, format, args...)
 }
 
-// cursorOf names the last group of a page: its time, project, template, sandbox
-// and labels.
+// cursorOf encodes the last group of a page: its time, project, template, sandbox and labels.
 func cursorOf(g store.UsageGroup) string {
-	b, _ := json.Marshal(append([]string{strconv.FormatInt(g.At, 10), g.Project, g.Template, g.Sandbox}, g.Labels...)) // strings always can
+	b, _ := json.Marshal(append([]string{strconv.FormatInt(g.At, 10), g.Project, g.Template, g.Sandbox}, g.Labels...)) // strings can always be encoded
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// parseCursor is that group, or nil for the first page.
+// parseCursor decodes that group; nil for the first page.
 func parseCursor(cursor string, q store.UsageQuery) (*store.UsageGroup, error) {
 	if cursor == "" {
 		return nil, nil

@@ -12,10 +12,10 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// span is a sandbox that runs, from when it has been counted.
+// span is a running sandbox, with the time up to which it has been counted.
 //
-// Its lock is held while it is counted, and taken before Meter.mu. What it
-// holds is changed under both, and may be read under either.
+// Its lock is held while it is counted, and taken before Meter.mu. Its fields are changed under
+// both, and may be read under either.
 type span struct {
 	mu sync.Mutex
 
@@ -26,7 +26,7 @@ type span struct {
 	memoryMB int64
 
 	at                   store.Moment
-	cpu, egress, ingress int64 // what the counters stood at then
+	cpu, egress, ingress int64 // the values of the counters at that time
 	stopped              bool
 }
 
@@ -39,7 +39,7 @@ func keyOf(sb *store.Sandbox) store.UsageKey {
 	return store.UsageKey{Project: sb.ProjectID, Template: sb.Template, Sandbox: sb.ID, Labels: labels(sb.Metadata), Root: sb.BudgetRoot}
 }
 
-// state is a MeterState: a mark, in the form in which it lies in a sandbox.
+// state is a MeterState: a mark, in the form in which it is stored with a sandbox.
 type state struct {
 	store.Moment
 	CPU     int64 `json:"cpu"`
@@ -47,9 +47,8 @@ type state struct {
 	Ingress int64 `json:"ingress"`
 }
 
-// Starting returns where counting begins, to be stored with the sandbox: a
-// server that is killed before it has written the first mark leaves at least
-// this.
+// Starting returns where counting starts, to be stored with the sandbox: a server that is killed
+// before it has written the first mark leaves at least this.
 func (m *Meter) Starting(ctx context.Context, _ *store.Sandbox, read func(context.Context) (bothy.MeterReading, error)) []byte {
 	s := state{Moment: m.now()}
 	if r, err := read(ctx); err == nil {
@@ -62,9 +61,8 @@ func (m *Meter) Starting(ctx context.Context, _ *store.Sandbox, read func(contex
 	return b
 }
 
-// Started counts a sandbox from its MeterState on; an adopted one, which kept
-// running without a server, from where the last server stopped. read returns its
-// counters.
+// Started counts a sandbox from its MeterState on; an adopted one, which kept running without a
+// server, from where the last server stopped. read returns its counters.
 func (m *Meter) Started(ctx context.Context, sb *store.Sandbox, read func(context.Context) (bothy.MeterReading, error), adopted bool) {
 	s := &span{
 		key: keyOf(sb), read: read, milliCPU: int64(math.Round(sb.CPU * 1000)), memoryMB: int64(sb.MemoryMB), at: m.now(),
@@ -89,15 +87,15 @@ func (m *Meter) Started(ctx context.Context, sb *store.Sandbox, read func(contex
 	m.dueOf(sb.ID).mark = true
 }
 
-// errNotRead means that counters need not be read: they were read a moment ago.
+// errNotRead means that counters need not be read: they were just read.
 var errNotRead = errors.New("not read")
 
 func startOf(sb *store.Sandbox) (s state, ok bool) {
 	return s, json.Unmarshal(sb.MeterState, &s) == nil
 }
 
-// begin sets from when the sandbox is to be counted. One that an earlier release
-// started, which did not count, begins now.
+// begin sets the time from which the sandbox is counted. One that was started by an earlier
+// release, which did not count, begins now.
 func (s *span) begin(from state, known bool, r bothy.MeterReading, read bool) {
 	if read {
 		s.cpu, s.egress, s.ingress = microseconds(r.CPUSeconds), r.EgressBytes, r.IngressBytes
@@ -108,17 +106,16 @@ func (s *span) begin(from state, known bool, r bothy.MeterReading, read bool) {
 	if !read {
 		s.cpu, s.egress, s.ingress = from.CPU, from.Egress, from.Ingress
 	}
-	// A server that was killed may have lost the gateway's last counts: the
-	// counter then continues from a lower value, which must not be counted as a
-	// loss twice.
+	// A server that was killed may have lost the gateway's last counts: the counter then
+	// continues from a lower value, which must not be counted as a loss twice.
 	s.cpu, s.egress, s.ingress = min(s.cpu, from.CPU), min(s.egress, from.Egress), min(s.ingress, from.Ingress)
 	ago := elapsed(from.Moment, s.at)
 	s.at.Uptime -= ago
 	s.at.Wall = s.at.Wall.Add(-ago)
 }
 
-// Recovered forgets the marks of sandboxes that the last server left and that
-// are gone: how long they lived on is unknown.
+// Recovered forgets the marks of sandboxes that the last server left and that are gone: how long
+// they kept running is unknown.
 func (m *Meter) Recovered() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,7 +146,7 @@ func (m *Meter) Changed(ctx context.Context, sb *store.Sandbox) {
 	s.key = key
 }
 
-// Stopped counts a sandbox for the last time: it runs no more, or is about to.
+// Stopped counts a sandbox for the last time: it has stopped, or is about to.
 func (m *Meter) Stopped(ctx context.Context, id string) {
 	m.mu.Lock()
 	s := m.spans[id]
@@ -169,8 +166,7 @@ func (m *Meter) Stopped(ctx context.Context, id string) {
 	}
 }
 
-// countSpan counts a sandbox up to now, with its counters if they are asked for.
-// Its lock is held.
+// countSpan counts a sandbox up to now, with its counters if requested. Its lock is held.
 func (m *Meter) countSpan(ctx context.Context, s *span, counters bool) {
 	if s.stopped {
 		return
@@ -188,7 +184,7 @@ func (m *Meter) countSpan(ctx context.Context, s *span, counters bool) {
 	var c store.Counts
 	// milli-CPUs for milliseconds are microseconds of a CPU.
 	c[store.VCPU], c[store.Memory] = s.milliCPU*ms, s.memoryMB*ms
-	if err == nil { // a machine that has ended tells nothing more
+	if err == nil { // a machine that has ended reports nothing more
 		c[store.CPU] = growth(&s.cpu, microseconds(r.CPUSeconds))
 		c[store.Egress] = growth(&s.egress, r.EgressBytes)
 		c[store.Ingress] = growth(&s.ingress, r.IngressBytes)
@@ -202,8 +198,8 @@ func (m *Meter) countSpan(ctx context.Context, s *span, counters bool) {
 	m.book(due.rows, s.key, now, d, c)
 }
 
-// book adds counts of the time d before now to the hours that it lay in, and to
-// the budgets. It is called with m.mu held.
+// book adds counts of the time d before now to the hours that it spans, and to the budgets. It
+// is called with m.mu held.
 func (m *Meter) book(rows map[rowKey]store.Counts, key store.UsageKey, now store.Moment, d time.Duration, c store.Counts) {
 	split(now.Wall, d, c, func(hour int64, c store.Counts) {
 		k := rowKey{key, hour}
@@ -214,8 +210,8 @@ func (m *Meter) book(rows map[rowKey]store.Counts, key store.UsageKey, now store
 	})
 }
 
-// split distributes counts for the time d before end over its hours, so that
-// nothing is lost to rounding.
+// split distributes counts for the time d before end over its hours, so that nothing is lost to
+// rounding.
 func split(end time.Time, d time.Duration, c store.Counts, fn func(hour int64, c store.Counts)) {
 	const hour = int64(time.Hour / time.Millisecond)
 	to := end.UnixMilli()
@@ -250,12 +246,12 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// muldiv is v·part/whole, of a part that is no more than the whole.
+// muldiv returns v·part/whole, where part is at most whole.
 func muldiv(v, part, whole int64) int64 {
 	return v/whole*part + int64(float64(v%whole)*(float64(part)/float64(whole)))
 }
 
-// growth is by how much a counter grew, and moves its mark.
+// growth returns by how much a counter grew, and moves its mark.
 func growth(mark *int64, now int64) int64 {
 	d := max(0, now-*mark)
 	*mark += d

@@ -9,13 +9,13 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// storage is up to when snapshots and templates have been counted. They take up
-// space also while no server runs.
+// storage holds the time up to which snapshots and templates have been counted. They take up
+// space even while no server runs.
 type storage struct {
 	// mine is set while this server counts for all that share the store.
 	mine bool
 	at   store.Moment
-	// known are those that were there then; others began later.
+	// known are those that existed then; others began later.
 	known map[string]bool
 	// gone are those that were deleted while others were being listed.
 	gone map[string]bool
@@ -32,8 +32,7 @@ func newStorage(last *store.Moment, now store.Moment) storage {
 	return s
 }
 
-// occupied is for how long something has taken up space that has not been
-// counted yet.
+// occupied is how long something has taken up space that has not been counted yet.
 func (s *storage) occupied(id string, created time.Time, now store.Moment) time.Duration {
 	d := elapsed(s.at, now)
 	if s.known[id] {
@@ -42,11 +41,10 @@ func (s *storage) occupied(id string, created time.Time, now store.Moment) time.
 	return min(d, max(0, now.Wall.Sub(created).Truncate(time.Millisecond)))
 }
 
-// mb rounds up: whatever there is takes up a MiB.
+// mb rounds up: anything takes up at least a MiB.
 func mb(bytes int64) int64 { return max(1, (bytes+1<<20-1)>>20) }
 
-// countStorage counts snapshots and templates, if that is due, and reports
-// whether it was.
+// countStorage counts snapshots and templates, if that is due, and reports whether it was.
 func (m *Meter) countStorage(ctx context.Context) bool {
 	now := m.now()
 	if m.o.Storage != nil && !m.mayCountStorage(ctx, now) {
@@ -63,12 +61,12 @@ func (m *Meter) countStorage(ctx context.Context) bool {
 	}
 	snapshots, err := m.o.Snapshots(ctx)
 	if err != nil {
-		m.log.Warn("snapshots cannot be listed, to be metered", "error", err)
+		m.log.Warn("snapshots cannot be listed for metering", "error", err)
 		return false
 	}
 	templates, err := m.o.Templates(ctx)
 	if err != nil {
-		m.log.Warn("templates cannot be listed, to be metered", "error", err)
+		m.log.Warn("templates cannot be listed for metering", "error", err)
 		return false
 	}
 	owners := make([]store.UsageKey, len(snapshots))
@@ -141,8 +139,8 @@ func (m *Meter) bookStorage(due *storedDue, key store.UsageKey, meter int, size 
 	m.book(due.rows, key, now, d, c)
 }
 
-// owner is the key for a snapshot's storage: its sandbox with its current
-// labels, even if that has ended.
+// owner returns the key for a snapshot's storage: its sandbox with its current labels, even if
+// that has ended.
 func (m *Meter) owner(ctx context.Context, n *bothy.Snapshot) store.UsageKey {
 	m.mu.Lock()
 	key, ok := m.storage.owners[n.SandboxID]
@@ -167,15 +165,14 @@ func (m *Meter) owner(ctx context.Context, n *bothy.Snapshot) store.UsageKey {
 	return key
 }
 
-// SnapshotDeleted counts a snapshot that has just been deleted for the last
-// time.
+// SnapshotDeleted counts a snapshot that has just been deleted for the last time.
 func (m *Meter) SnapshotDeleted(ctx context.Context, n *bothy.Snapshot) {
 	key := m.owner(ctx, n)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
 	if m.o.Storage != nil && !m.storage.mine {
-		return // who counts it for all has done so until a moment ago
+		return // the server that counts for all has done so until just now
 	}
 	d := m.storage.occupied(n.ID, n.CreatedAt, now)
 	m.bookStorage(m.storedDue(), key, store.Snapshots, mb(n.SizeBytes), d, now)

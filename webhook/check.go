@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// check refuses what cannot be a webhook.
+// check refuses an invalid webhook.
 func (s *Service) check(w *bothy.Webhook) error {
 	if n := utf8.RuneCountInString(w.Name); n > 100 {
 		return bothy.Errorf(bothy.CodeInvalid, "name: it has %d characters", n).WithHint("Give 100 at most.")

@@ -24,11 +24,11 @@ import (
 // attemptTime bounds one request with its answer.
 const attemptTime = 15 * time.Second
 
-// Refused is the failure of a receiver that does not want an event: to send it again
-// will hardly help.
+// Refused is the failure of a receiver that does not want an event: sending it again will hardly
+// help.
 type refused struct{ error }
 
-// gone is that of a receiver that wants no more events.
+// gone is the failure of a receiver that wants no more events.
 type gone struct{ error }
 
 // post sends one event, once.
@@ -74,14 +74,14 @@ func judge(res *http.Response) error {
 	case c == http.StatusRequestTimeout, c == http.StatusTooEarly, c == http.StatusTooManyRequests:
 		return err
 	case c == http.StatusUnauthorized, c == http.StatusForbidden, c == http.StatusNotFound, c == http.StatusMethodNotAllowed:
-		return err // of any event: it is the receiver that is not set up
+		return err // for any event: the receiver is not set up
 	case c/100 == 4:
 		return refused{err}
 	}
 	return err
 }
 
-// plainly leaves out of an error the URL, which can be long or hold a secret.
+// plainly removes the URL from an error: it can be long or contain a secret.
 func plainly(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -100,7 +100,7 @@ func plainly(err error) error {
 // secretPrefix begins the secrets of Standard Webhooks; the rest is base64.
 const secretPrefix = "whsec_"
 
-// standard writes an event as the specification Standard Webhooks has it.
+// standard encodes an event by the specification Standard Webhooks.
 func standard(_ context.Context, w *bothy.Webhook, secret string, e bothy.Event, sent time.Time) ([]byte, http.Header, error) {
 	body, err := json.Marshal(e)
 	if err != nil {
@@ -114,7 +114,7 @@ func standard(_ context.Context, w *bothy.Webhook, secret string, e bothy.Event,
 	return body, h, nil
 }
 
-// Sign is the signature of a request in the standard format.
+// Sign returns the signature of a request in the standard format.
 func Sign(secret, id, timestamp string, body []byte) string {
 	key := []byte(secret)
 	if text, ok := strings.CutPrefix(secret, secretPrefix); ok {

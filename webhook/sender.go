@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// giveUp is after how long without a delivery a webhook is disabled.
+	// giveUp is how long after the last delivery a failing webhook is disabled.
 	giveUp = 24 * time.Hour
-	// refusals is how often an event is sent that the receiver refuses.
+	// refusals is how often an event that the receiver refuses is sent.
 	refusals = 3
-	// skipped is after how many events that are not sent it is stored how far it is.
+	// skipped is after how many unsent events the position is stored.
 	skipped = 1000
-	// restPause is between two attempts to read events.
+	// restPause is the pause between two attempts to read events.
 	restPause = 5 * time.Second
 )
 
-// pauses are between attempts; the last one is used again and again.
+// pauses are the pauses between attempts; the last one is repeated.
 var pauses = []time.Duration{
 	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour,
 }
@@ -101,7 +101,7 @@ func (x *sender) deal(e bothy.Event) error {
 		if now.Sub(*x.state.FailingSince) >= giveUp {
 			return x.disable(fmt.Sprintf("nothing could be delivered for %v: %v", giveUp, err))
 		}
-		// So that many do not come at one moment.
+		// Spread the retries of many webhooks.
 		pause := pauses[min(try, len(pauses)-1)]
 		pause += time.Duration(rand.Int64N(int64(pause / 10)))
 		next := now.Add(pause)
@@ -115,14 +115,14 @@ func (x *sender) deal(e bothy.Event) error {
 	}
 }
 
-// store keeps how far it is. A deletion of the webhook at the same time wins.
+// store records the position. A concurrent deletion of the webhook wins.
 func (x *sender) store() error {
 	x.skipped = 0
 	return x.s.o.Store.SetWebhookState(context.WithoutCancel(x.ctx), x.w.ID, x.state)
 }
 
-// disable switches the webhook off. The events are not lost: when it is enabled again
-// it continues with them.
+// disable disables the webhook. Its events are not lost: it continues with them when it is
+// enabled again.
 func (x *sender) disable(why string) error {
 	x.state.DisabledReason, x.state.LastError, x.state.NextAttemptAt = why, why, nil
 	ctx := context.WithoutCancel(x.ctx)

@@ -1,8 +1,8 @@
 // Package webhook sends the events of a project to its URLs.
 //
-// There is no separate queue for a receiver: pending are the events after the last
-// processed one, which the store has anyway. So a crash loses nothing, and at worst
-// an event is sent again.
+// There is no separate queue for a receiver: the pending events are those after the last
+// processed one, which the store has anyway. So a crash loses nothing, and at worst an event is
+// sent again.
 package webhook
 
 import (
@@ -40,9 +40,9 @@ type Vault interface {
 	Open(sealed []byte, bound string) ([]byte, error)
 }
 
-// An Encoder encodes an event in one format of requests: the body, and the headers
-// without the content type. A nil body means that the format has no such event. Its
-// context is that of a caller who may read the project.
+// An Encoder encodes an event in one format of requests: the body, and the headers without the
+// content type. A nil body means that the format has no such event. Its context is that of a
+// caller who may read the project.
 type Encoder func(ctx context.Context, w *bothy.Webhook, secret string, e bothy.Event, sent time.Time) (body []byte, h http.Header, err error)
 
 // Options are what a Service is made of.
@@ -53,7 +53,7 @@ type Options struct {
 	// Formats are those in addition to the standard one.
 	Formats map[bothy.WebhookFormat]Encoder
 	Log     *slog.Logger
-	// Transport sends the requests, and decides which addresses are reached. It must be given.
+	// Transport sends the requests, and decides which addresses are reached. Required.
 	Transport http.RoundTripper
 }
 
@@ -62,10 +62,10 @@ type Service struct {
 	o      Options
 	client *http.Client
 
-	changing sync.Mutex // held from looking at webhooks to changing them
+	changing sync.Mutex // held from reading webhooks to changing them
 
 	mu      sync.Mutex
-	run     context.Context // nil while Run does not
+	run     context.Context // nil while Run is not running
 	senders map[string]*sender
 	ended   sync.WaitGroup
 }
@@ -80,7 +80,7 @@ func New(o Options) *Service {
 	}}
 }
 
-// CreateWebhook implements bothy.WebhookService. It sends the events that come after it.
+// CreateWebhook implements bothy.WebhookService. It sends the events that follow it.
 func (s *Service) CreateWebhook(ctx context.Context, req bothy.WebhookCreate) (*bothy.Webhook, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *Service) Webhook(ctx context.Context, id string) (*bothy.Webhook, error
 	return &w.Webhook, nil
 }
 
-// row is a webhook of the caller's, who must be allowed to change it.
+// row returns a webhook of the caller's project, if the caller may change it.
 func (s *Service) row(ctx context.Context, id string) (*store.Webhook, error) {
 	caller, err := bothy.Require(ctx, bothy.ScopeAdmin)
 	if err != nil {
@@ -159,8 +159,8 @@ func (s *Service) row(ctx context.Context, id string) (*store.Webhook, error) {
 	return s.o.Store.Webhook(ctx, caller.ProjectID, id)
 }
 
-// UpdateWebhook implements bothy.WebhookService. Failed deliveries are retried at
-// once; an enabled webhook continues where it stopped.
+// UpdateWebhook implements bothy.WebhookService. Failed deliveries are retried immediately; an
+// enabled webhook continues where it stopped.
 func (s *Service) UpdateWebhook(ctx context.Context, id string, u bothy.WebhookUpdate) (*bothy.Webhook, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -196,7 +196,7 @@ func (s *Service) UpdateWebhook(ctx context.Context, id string, u bothy.WebhookU
 	return &w.Webhook, nil
 }
 
-// changed stores a changed webhook, with the state that its sender has left.
+// changed stores a changed webhook, with its sender's last state.
 func (s *Service) changed(ctx context.Context, w *store.Webhook) (*store.Webhook, error) {
 	now, err := s.o.Store.Webhook(ctx, w.ProjectID, w.ID)
 	if err != nil {
@@ -225,7 +225,7 @@ func (s *Service) DeleteWebhook(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	s.stop(id) // before, since it may be storing that it is disabled
+	s.stop(id) // before that, since it may be storing that it is disabled
 	if err := s.o.Store.DeleteWebhook(ctx, caller.ProjectID, id); err != nil {
 		s.restart(w)
 		return err
@@ -257,7 +257,7 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// seal keeps a secret with its webhook.
+// seal encrypts a secret for its webhook.
 func (s *Service) seal(w *store.Webhook, secret string) (err error) {
 	if n := len(secret); n < 8 || n > 512 {
 		return bothy.Errorf(bothy.CodeInvalid, "secret: it has %d characters", n).WithHint("Give from 8 to 512, or none to have one made.")
@@ -305,7 +305,7 @@ func newSecret() string {
 	return secretPrefix + base64.StdEncoding.EncodeToString(b)
 }
 
-// encoder writes the events of a format.
+// encoder returns the encoder of a format.
 func (s *Service) encoder(f bothy.WebhookFormat) Encoder {
 	if f == bothy.WebhookStandard {
 		return standard
@@ -315,7 +315,7 @@ func (s *Service) encoder(f bothy.WebhookFormat) Encoder {
 
 var errDisabled = errors.New("the webhook was disabled")
 
-// wants reports whether events of a type are sent.
+// wants reports whether the webhook wants events of a type.
 func wants(w *bothy.Webhook, typ string) bool {
 	return len(w.Events) == 0 || slices.Contains(w.Events, typ) || typ == bothy.EventWebhookTest
 }

@@ -1,6 +1,5 @@
-// Package benchrun is how `bothy bench` asks the program bothy-bench to measure. They are
-// two programs so that bothy contains none of what it is compared with. Only cli and
-// cmd/bothy-bench use it.
+// Package benchrun is how `bothy bench` runs the program bothy-bench to measure. They are two
+// programs so that bothy contains none of its rivals. Only cli and cmd/bothy-bench use it.
 package benchrun
 
 import (
@@ -16,8 +15,7 @@ import (
 // Program is the name of the program that measures.
 const Program = "bothy-bench"
 
-// ErrNotInstalled is returned by Exec where the program is neither next to this one nor in
-// $PATH.
+// ErrNotInstalled is returned by Exec if the program is neither next to this one nor in $PATH.
 var ErrNotInstalled = errors.New(Program + " is not installed")
 
 // env carries the request, which holds a key and so must not be an argument.
@@ -30,8 +28,8 @@ const DefaultMaterials = "/var/cache/bothy-bench"
 type Request struct {
 	// Bothy is the program to measure, with its templates and kernels of virtual machines.
 	Bothy, Templates, Kernels string
-	// URL and Key are those of a server that runs already and is measured in place of one
-	// of bench's own; empty is none.
+	// URL and Key are those of a running server to measure instead of one that bench starts;
+	// empty for none.
 	URL, Key string
 
 	Engine, Template string
@@ -45,7 +43,7 @@ type Request struct {
 	JSON bool
 }
 
-// Exec replaces this process by the program that measures. It returns on failure only.
+// Exec replaces this process by the program that measures. It returns only on failure.
 func Exec(r Request) error {
 	program, err := find(filepath.Dir(r.Bothy))
 	if err != nil {
@@ -71,7 +69,7 @@ func find(folder string) (string, error) {
 	return found, nil
 }
 
-// FromEnv is the request of the process that called Exec. ok is false where none did.
+// FromEnv returns the request of the process that called Exec. ok is false if there is none.
 func FromEnv() (r Request, ok bool, err error) {
 	text, ok := os.LookupEnv(env)
 	if !ok {

@@ -5,10 +5,10 @@ package cleanup
 // Stack is a list of undos. Its zero value is ready.
 type Stack struct{ undos []func() }
 
-// Add puts an undo on top.
+// Add adds an undo.
 func (s *Stack) Add(undo func()) { s.undos = append(s.undos, undo) }
 
-// Run undoes everything that was added, last first. Defer it at once.
+// Run runs all undos, last first. Defer it immediately.
 func (s *Stack) Run() {
 	for i := len(s.undos) - 1; i >= 0; i-- {
 		s.undos[i]()
@@ -16,5 +16,5 @@ func (s *Stack) Run() {
 	s.undos = nil
 }
 
-// Release forgets the undos: all went well.
+// Release forgets the undos, on success.
 func (s *Stack) Release() { s.undos = nil }

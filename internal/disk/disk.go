@@ -1,4 +1,4 @@
-// Package disk tells how much room a disk of the host has.
+// Package disk reports how much space a disk of the host has.
 package disk
 
 import (
@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Free is how many bytes may still be written by others than root where a folder is.
+// Free returns how many bytes users other than root may still write to a folder.
 func Free(dir string) (int64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -16,22 +16,21 @@ func Free(dir string) (int64, error) {
 	return int64(fs.Bavail) * int64(fs.Bsize), nil
 }
 
-// ErrNoRoom is that a disk has less free than is to stay free.
+// ErrNoRoom means that a disk has less free space than must remain free.
 var ErrNoRoom = errors.New("the host's disk has no room for more")
 
-// A Guard is told what is written to a disk of the host, as a second writer,
-// and fails while that has too little free: what others send must not take from sandboxes
-// what they live on.
+// A Guard receives what is written to a disk of the host, as a second writer, and fails while
+// that has too little free space: uploads must not take the space that sandboxes need.
 type Guard struct {
 	Dir string
-	// Min is how many bytes stay free; 0 is no bound.
+	// Min is how many bytes must stay free; 0 means no limit.
 	Min int64
-	// Free is the function Free, unless tests have another.
+	// Free is the function Free, unless tests replace it.
 	Free  func(dir string) (int64, error)
 	since int64
 }
 
-// lookEvery is how much is written between two looks at the disk.
+// lookEvery is how much is written between two checks of the disk.
 const lookEvery = 64 << 20
 
 // Write implements io.Writer. It keeps nothing.
@@ -45,7 +44,7 @@ func (g *Guard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Look returns ErrNoRoom while the disk has too little free.
+// Look returns ErrNoRoom while the disk has too little free space.
 func (g *Guard) Look() error {
 	if g.Min == 0 {
 		return nil

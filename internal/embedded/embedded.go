@@ -1,8 +1,7 @@
-// Package embedded carries the other programs that bothy needs: the guest
-// agent, as the image that is mounted into every sandbox, the sentry, and the first
-// program of virtual machines.
-// `make build` puts them into the folder bin before it compiles bothy, so that
-// bothy is one file. Only server uses this package.
+// Package embedded contains the other programs that bothy needs: the guest agent, as the image
+// that is mounted into every sandbox, the sentry, and the first program of virtual machines.
+// `make build` puts them into the folder bin before it compiles bothy, so that bothy is one
+// file. Only server uses this package.
 package embedded
 
 import (
@@ -26,34 +25,34 @@ import (
 //go:embed all:bin
 var files embed.FS
 
-// Index is the file bin/index.json: what is in the folder.
+// Index is the file bin/index.json, which lists the folder's content.
 type Index struct {
 	Guest  Part `json:"guest"`
 	Sentry Part `json:"sentry"`
 	Vminit Part `json:"vminit"`
 }
 
-// Part is one packed file, as it is when unpacked.
+// Part describes one packed file in its unpacked form.
 type Part struct {
 	Digest string `json:"digest"` // SHA-256 in hex
 	Size   int64  `json:"size"`
 }
 
-// Paths is where the parts lie after Extract.
+// Paths are the paths of the parts after Extract.
 type Paths struct {
 	// GuestImage is an EROFS image with the one file guest.
 	GuestImage string
 	Sentry     string
-	// GuestDigest and SentryDigest are what Extract has checked these two against:
-	// SHA-256 in hex.
+	// GuestDigest and SentryDigest are the SHA-256 in hex that Extract has checked these two
+	// against.
 	GuestDigest, SentryDigest string
-	// Vminit is what virtual machines start first.
+	// Vminit is the first program of virtual machines.
 	Vminit string
 }
 
-// Extract writes the parts into dir, each under a name with its SHA-256, unless
-// they are there already; a part is there whole or not at all. Older parts stay: package
-// builds knows who needs them. Several processes may do this at once.
+// Extract writes the parts into dir, each under a name with its SHA-256, unless they exist; a
+// part is either complete or missing. Older parts stay: package builds knows which are needed.
+// Several processes may do this concurrently.
 func Extract(dir string) (Paths, error) { return extract(files, dir) }
 
 func extract(from fs.FS, dir string) (Paths, error) {
@@ -103,7 +102,7 @@ func readIndex(from fs.FS) (*Index, error) {
 	return index, nil
 }
 
-// put unpacks one part, unless it is there.
+// put unpacks one part, unless it exists.
 func put(from fs.FS, name, to string, part Part, mode fs.FileMode) error {
 	if info, err := os.Stat(to); err == nil && info.Mode().Perm() == mode && digestOf(to) == part.Digest {
 		return nil
@@ -118,7 +117,7 @@ func put(from fs.FS, name, to string, part Part, mode fs.FileMode) error {
 	return nil
 }
 
-// digestOf is the SHA-256 of a file, or empty.
+// digestOf returns the SHA-256 of a file, or "".
 func digestOf(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -132,9 +131,8 @@ func digestOf(path string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// piece is how much of a program is written at once, in bytes. The host keeps in large
-// pages what it was given in large pieces, and maps more of that at once into a process
-// that starts.
+// piece is how much of a program is written at once, in bytes. The host stores large writes in
+// large pages, and maps more of those at once into a process that starts.
 const piece = 4 << 20
 
 func unpack(packed []byte, to string, size int64, mode fs.FileMode) (err error) {
@@ -157,7 +155,7 @@ func unpack(packed []byte, to string, size int64, mode fs.FileMode) (err error) 
 	if err = errors.Join(err, w.Flush()); err == nil && n != size {
 		err = fmt.Errorf("it has %d bytes and not %d", n, size)
 	}
-	// Closed before the rename: a program that is open for writing cannot run.
+	// Closed before the rename: a program that is open for writing cannot be executed.
 	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err
 	}

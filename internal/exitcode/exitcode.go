@@ -14,13 +14,13 @@ const (
 	Usage    = 2
 	NotFound = 3
 	Refused  = 4
-	// NoCommand is what a shell says of a command that is not there.
+	// NoCommand is a shell's code for a command that does not exist.
 	NoCommand = 127
 	// Interrupted is what a shell expects after Ctrl-C.
 	Interrupted = 130
 )
 
-// codes gives the exit code of the failures that have one of their own.
+// codes are the exit codes of failures that have one of their own.
 var codes = map[bothy.Code]int{
 	bothy.CodeInvalid:        Usage,
 	bothy.CodePathInvalid:    Usage,
@@ -46,7 +46,7 @@ var codes = map[bothy.Code]int{
 	bothy.CodeRateLimited:     Refused,
 }
 
-// Of is the exit code of a failure.
+// Of returns the exit code of a failure.
 func Of(err error) int {
 	if errors.Is(err, context.Canceled) {
 		return Interrupted

@@ -1,6 +1,5 @@
-// Package failpoint lets tests make a step fail, or kill the process in the
-// middle of it. Any package may plant one; without a test it costs a load of
-// one pointer.
+// Package failpoint lets tests make a step fail, or kill the process in the middle of it. Any
+// package may define one; outside tests it costs loading one pointer.
 package failpoint
 
 import (
@@ -40,7 +39,7 @@ func arm(spec string) {
 	armed.Store(&m)
 }
 
-// Hit runs what a test planted under the name. It returns nil otherwise.
+// Hit runs the function that a test set under the name. Otherwise it returns nil.
 func Hit(name string) error {
 	m := armed.Load()
 	if m == nil {
@@ -52,8 +51,8 @@ func Hit(name string) error {
 	return nil
 }
 
-// Set plants f under a name and returns how to remove it. Tests only; the
-// names of one process must not be set by two tests at once.
+// Set sets f under a name and returns a function that removes it. For tests only; two tests in
+// one process must not use the same name concurrently.
 func Set(name string, f func() error) (remove func()) {
 	old := armed.Load()
 	m := map[string]func() error{name: f}

@@ -1,7 +1,7 @@
-// Package freeport finds addresses for servers that listen later. The kernel takes ports out
-// of a range for whoever connects to somewhere: one of those that was free a moment ago may be
-// taken when the server starts. The addresses found here are outside of that range, and no
-// other process finds the same.
+// Package freeport finds addresses for servers that listen later. The kernel assigns ports of a
+// range to outgoing connections, so a port of that range that was free a moment ago may be taken
+// when the server starts. The addresses found here are outside that range, and no other process
+// finds the same ones.
 package freeport
 
 import (
@@ -15,21 +15,21 @@ import (
 	"syscall"
 )
 
-// lowest is the first port that is looked at: below it are those of known services.
+// lowest is the first port that is tried: those below belong to known services.
 const (
 	lowest  = 10000
 	highest = 65535
 )
 
-// Take finds an address of this host, by its IP or name, where nobody listens. It stays the
-// caller's until it is closed, or the process ends.
+// Take finds an address of this host, by its IP or name, on which nothing listens. It remains
+// the caller's until it is closed, or the process ends.
 func Take(host string) (address string, taken io.Closer, err error) {
 	first, n := room("/proc/sys/net/ipv4/ip_local_port_range")
 	start := rand.IntN(n)
 	for i := range n {
 		port := first + (start+i)%n
-		// An abstract name is seen where the port is, in one network namespace, and goes with
-		// whoever listens to it.
+		// An abstract socket name is visible in the same network namespace as the port, and
+		// disappears with its listener.
 		lock, err := net.Listen("unix", fmt.Sprintf("@bothy-port-%d", port))
 		if err != nil {
 			continue
@@ -47,8 +47,8 @@ func Take(host string) (address string, taken io.Closer, err error) {
 	return "", nil, fmt.Errorf("none of %d ports of %q is free", n, host)
 }
 
-// room is the first and the number of the ports that the kernel gives to nobody, on the
-// side of its range that has more; and all, where the range leaves none.
+// room returns the first and the number of the ports that the kernel never assigns, on the
+// larger side of its range; all ports, if the range leaves none.
 func room(file string) (first, n int) {
 	from, to := 32768, 60999 // Linux's own
 	if b, err := os.ReadFile(file); err == nil {
@@ -64,14 +64,14 @@ func room(file string) (first, n int) {
 	return lowest, highest - lowest + 1
 }
 
-// A Test is what a test gives to its helpers.
+// A Test is the part of testing.TB that is needed here.
 type Test interface {
 	Helper()
 	Fatal(args ...any)
 	Cleanup(func())
 }
 
-// ForTest is an address of 127.0.0.1 that stays the test's until it ends.
+// ForTest returns an address of 127.0.0.1 that is reserved until the test ends.
 func ForTest(t Test) string {
 	t.Helper()
 	address, taken, err := Take("127.0.0.1")

@@ -5,23 +5,22 @@ import (
 	"time"
 )
 
-// A server that serves one connection after the other, as many a small program
-// does, waits for the next request on a connection that is idle, and leaves all
-// others waiting. So while the first answer on a new connection is late, those
-// that are idle are closed; and where that was what helped, several times, none is
-// kept for a while.
+// A server that serves one connection after the other, like many small programs, waits for the
+// next request on an idle connection while all others wait. So while the first answer on a new
+// connection is late, idle connections to the port are closed; and if that helped several times,
+// none is kept for a while.
 const (
-	// lateAfter is when an answer is late, and how long a connection must have been
-	// idle to be closed for that.
+	// lateAfter is when an answer counts as late, and how long a connection must have been idle
+	// to be closed for that.
 	lateAfter = 25 * time.Millisecond
-	// blockedTimes are how often it must have helped, within blockedWithin, and
-	// aloneFor is how long none is kept then.
+	// blockedTimes is how often that must have helped, within blockedWithin, and aloneFor is how
+	// long none is kept then.
 	blockedTimes  = 3
 	blockedWithin = 10 * time.Second
 	aloneFor      = time.Minute
 )
 
-// blocking is what is known of a port that may be of this kind.
+// blocking is what is known about a port whose server may be of this kind.
 type blocking struct {
 	times int
 	first time.Time // of these times
@@ -35,7 +34,7 @@ func (b *blocking) forgettable(now time.Time) bool {
 	return !b.isAlone(now) && now.Sub(b.first) > blockedWithin
 }
 
-// helped notes that closing idle connections has brought an answer.
+// helped records that closing idle connections has brought an answer.
 func (b *blocking) helped(now time.Time) {
 	if now.Sub(b.first) > blockedWithin {
 		b.times, b.first = 0, now
@@ -56,7 +55,7 @@ type late struct {
 	closed time.Time // when idle connections were last closed for it
 }
 
-// await begins to wait for an answer, until arrived is called.
+// await starts to wait for an answer, until arrived is called.
 func (m *Conns) await(number uint16) *late {
 	w := &late{m: m, port: number}
 	w.mu.Lock()
@@ -84,7 +83,7 @@ func (w *late) relieve() {
 	w.stop = w.m.pool.clock.AfterFunc(lateAfter, w.relieve)
 }
 
-// arrived says that the answer has begun, or that there will be none.
+// arrived records that the answer has begun, or that there will be none.
 func (w *late) arrived(answered bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -19,7 +19,7 @@ const MaxHeader = 1 << 20
 
 var errTooLong = fmt.Errorf("the header of the answer is longer than %d bytes", MaxHeader)
 
-// conn is a connection to a server. One request at a time goes over it.
+// conn is a connection to a server. It carries one request at a time.
 type conn struct {
 	net.Conn
 	of     *Conns
@@ -37,21 +37,20 @@ func newConn(m *Conns, nc net.Conn, port uint16) *conn {
 	return c
 }
 
-// quiet reports whether nothing has come since the last answer.
+// quiet reports whether nothing has arrived since the last answer.
 func (c *conn) quiet() bool {
 	q, ok := c.Conn.(quieter)
 	return ok && c.in.Buffered() == 0 && q.Quiet()
 }
 
-// abort ends the connection under one who reads or writes.
+// abort closes the connection while another goroutine may be reading or writing.
 func (c *conn) abort() {
 	_ = c.SetDeadline(time.Unix(1, 0))
 	_ = c.Close()
 }
 
-// exchange sends a request and reads the header of the answer. It ends with the
-// request's context, and so does the answer's body. In the end the connection is
-// kept or closed.
+// exchange sends a request and reads the header of the answer. It ends with the request's
+// context, and so does the answer's body. In the end the connection is kept or closed.
 func (c *conn) exchange(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	stop := context.AfterFunc(ctx, c.abort)
@@ -117,7 +116,7 @@ func (c *conn) begin() error {
 	return noEnd(err)
 }
 
-// noEnd has an end be an error: an answer was due.
+// noEnd turns an end of stream into an error: an answer was due.
 func noEnd(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -130,9 +129,9 @@ type body struct {
 	inner io.Reader
 	conn  *conn
 	ctx   context.Context
-	stop  func() bool // of what aborts the connection with the context
-	last  bool        // the server closes the connection
-	over  error       // what Read returns from now on
+	stop  func() bool // cancels the abort at the end of the context
+	last  bool        // the server will close the connection
+	over  error       // Read's result from now on
 }
 
 // Read implements io.Reader.
@@ -151,15 +150,15 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer. The rest of a body is not waited for: the connection
-// ends with it.
+// Close implements io.Closer. It does not wait for the rest of a body, but closes the
+// connection.
 func (b *body) Close() error {
 	b.finish(http.ErrBodyReadAfterClose)
 	return nil
 }
 
-// finish lets go of the connection. It is kept if the answer is whole, and nothing
-// came after it.
+// finish releases the connection, which is kept if the answer is complete, and nothing followed
+// it.
 func (b *body) finish(why error) {
 	if b.over != nil {
 		return

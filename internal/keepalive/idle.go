@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// port is what is known of a port. The fields are guarded by Conns.mu.
+// port is what is known about a port. Its fields are guarded by Conns.mu.
 type port struct {
-	idle []*conn // the one that has waited longest is the first
+	idle []*conn // the longest idle first
 	blocking
 }
 
-// at returns what is known of a port; m.mu is held.
+// at returns what is known about a port; m.mu is held.
 func (m *Conns) at(number uint16) *port {
 	p := m.ports[number]
 	if p == nil {
@@ -21,8 +21,7 @@ func (m *Conns) at(number uint16) *port {
 	return p
 }
 
-// take returns the connection to a port that has waited for the shortest time, or
-// nil.
+// take returns the connection to a port that has been idle for the shortest time, or nil.
 func (m *Conns) take(number uint16) *conn {
 	for {
 		m.mu.Lock()
@@ -41,7 +40,7 @@ func (m *Conns) take(number uint16) *conn {
 	}
 }
 
-// keep has a connection wait for another request, or closes it.
+// keep makes a connection wait for another request, or closes it.
 func (m *Conns) keep(c *conn) {
 	now := m.pool.clock.Now()
 	m.mu.Lock()
@@ -61,15 +60,14 @@ func (m *Conns) keep(c *conn) {
 	m.mu.Unlock()
 }
 
-// remove takes connections from and up to an index out of those that wait; m.mu is
-// held.
+// remove removes the idle connections from and up to an index; m.mu is held.
 func (m *Conns) remove(p *port, from, to int) {
 	p.idle = slices.Delete(p.idle, from, to)
 	m.idle -= to - from
 	m.pool.idle.Add(int64(from - to))
 }
 
-// reap closes what has waited for too long.
+// reap closes connections that have been idle for too long.
 func (m *Conns) reap() {
 	now := m.pool.clock.Now()
 	m.mu.Lock()
@@ -91,7 +89,7 @@ func (m *Conns) reap() {
 	closeAll(out)
 }
 
-// expire takes out what has waited for at least so long; m.mu is held.
+// expire removes the connections that have been idle for at least so long; m.mu is held.
 func (m *Conns) expire(p *port, now time.Time, after time.Duration) []*conn {
 	n := 0
 	for n < len(p.idle) && now.Sub(p.idle[n].since) >= after {
@@ -102,8 +100,7 @@ func (m *Conns) expire(p *port, now time.Time, after time.Duration) []*conn {
 	return out
 }
 
-// CloseIdle closes the connections that wait. Those in use are kept afterwards as
-// before.
+// CloseIdle closes the idle connections. Those in use are kept afterwards as usual.
 func (m *Conns) CloseIdle() {
 	m.mu.Lock()
 	var out []*conn
@@ -115,7 +112,7 @@ func (m *Conns) CloseIdle() {
 	closeAll(out)
 }
 
-// Close is CloseIdle, after which none is kept any more.
+// Close is CloseIdle, after which no connection is kept any more.
 func (m *Conns) Close() {
 	m.mu.Lock()
 	m.closed = true

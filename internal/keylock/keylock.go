@@ -14,16 +14,16 @@ type Locks struct {
 
 type keyLock struct {
 	held  chan struct{} // takes one
-	users int           // who hold it or wait for it
+	users int           // callers that hold it or wait for it
 }
 
-// Lock returns how to unlock.
+// Lock returns a function that unlocks.
 func (k *Locks) Lock(key string) (unlock func()) {
 	unlock, _ = k.LockIn(context.Background(), key)
 	return unlock
 }
 
-// TryLock is Lock that does not wait: it returns nil where another holds it.
+// TryLock is Lock that does not wait: it returns nil if another holds it.
 func (k *Locks) TryLock(key string) (unlock func()) {
 	l := k.use(key)
 	select {
@@ -70,7 +70,7 @@ func (k *Locks) unuse(key string, l *keyLock) {
 	}
 }
 
-// Users counts those who hold the lock of a key or wait for it.
+// Users counts the callers that hold the lock of a key or wait for it.
 func (k *Locks) Users(key string) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

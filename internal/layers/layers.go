@@ -1,6 +1,5 @@
-// Package layers holds the rule of who may import whom, which its test compares with
-// what `go list` says. docs/architecture.md shows it as a picture, which is made from the
-// same answer.
+// Package layers holds the rule of which package may import which. Its test compares the rule
+// with the output of `go list`, from which the picture in docs/architecture.md is also made.
 package layers
 
 import (
@@ -27,8 +26,8 @@ var areas = []area{
 	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
 }
 
-// allowed says for each room which others its packages may import, besides their own
-// room, the root package and internal. A room that is not here may import no other.
+// allowed lists for each room the others that its packages may import, besides their own room,
+// the root package and internal. A room that is not listed may import no other.
 var allowed = map[string][]string{
 	"cmd/bothy":  {"cli"},
 	"cmd/guest":  {"guest", "guest/abi"},
@@ -64,10 +63,10 @@ var allowed = map[string][]string{
 	"webhook":            {"store"},
 }
 
-// tools are packages that are no part of the product, and may import anything.
+// tools are packages that are not part of the product, and may import anything.
 var tools = []string{"test", "examples", "third_party", "cmd/pybundle", "bench", "cmd/bothy-bench", "template/cmd", "mcp/internal", "agents/agentstest", "api/apitest", "engine/enginetest"}
 
-// A Package is what `go list -json` says of one.
+// A Package is the output of `go list -json` for one package.
 type Package struct {
 	ImportPath string
 	Imports    []string
@@ -80,8 +79,8 @@ func (a Arrow) String() string { return a.From + " → " + a.To }
 
 func within(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
 
-// roomOf is the room of a package of this module, or "" where it has none: the root,
-// internal, and tools.
+// roomOf returns the room of a package of this module, or "" if it has none: the root, internal,
+// and tools.
 func roomOf(path string) string {
 	rel, ok := strings.CutPrefix(path, Module+"/")
 	if !ok || within(rel, "internal") || slices.ContainsFunc(tools, func(t string) bool { return within(rel, t) }) {
@@ -124,7 +123,7 @@ func Check(list []Package) (arrows map[Arrow]bool, wrong []string) {
 	return arrows, append(wrong, unused(arrows)...)
 }
 
-// checkRoot: the words import the standard library alone.
+// checkRoot checks that the root package imports only the standard library.
 func checkRoot(p Package) (wrong []string) {
 	for _, i := range p.Imports {
 		if first, _, _ := strings.Cut(i, "/"); strings.Contains(first, ".") {
@@ -134,7 +133,7 @@ func checkRoot(p Package) (wrong []string) {
 	return wrong
 }
 
-// unused finds what is allowed and does not happen, so that the list stays short.
+// unused finds allowed imports that do not occur, so that the list stays short.
 func unused(arrows map[Arrow]bool) (wrong []string) {
 	for from, list := range allowed {
 		for _, to := range list {

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Backwards returns the uses between files of one package that run against the order of the
-// files in which the fewest do: a file should come before those that it uses. It goes by
-// names, and leaves out the type whose methods fill the package, which all files use.
+// Backwards returns the uses between files of one package that run against the order of files
+// with the fewest such uses: a file should come before those that it uses. It goes by names, and
+// ignores the type whose methods fill the package, which all files use.
 func Backwards(folder, center string) (uses int, backwards []string, err error) {
 	files, err := parseFolder(folder)
 	if err != nil {
@@ -48,7 +48,7 @@ func Backwards(folder, center string) (uses int, backwards []string, err error) 
 				}
 			case *ast.SelectorExpr:
 				plain[x.Sel] = true
-				// Methods are called on the center as s, or as x.s by what wraps it.
+				// Methods are called on the center as s, or as x.s by types that wrap it.
 				if text := fmt.Sprint(x.X); text == "s" || strings.HasSuffix(text, " s}") {
 					use(x.Sel.Name, "."+x.Sel.Name)
 				}
@@ -97,7 +97,7 @@ func parseFolder(folder string) (map[string]*ast.File, error) {
 	return files, nil
 }
 
-// declared are the names that a file gives to its package; those of methods begin with a dot.
+// declared are the names that a file declares in its package; those of methods begin with a dot.
 func declared(f *ast.File) (names []string) {
 	for _, d := range f.Decls {
 		switch x := d.(type) {
@@ -123,8 +123,8 @@ func declared(f *ast.File) (names []string) {
 	return names
 }
 
-// order moves each file to where the fewest arrows of its own run backwards, until none
-// moves any more.
+// order moves each file to where the fewest of its own arrows run backwards, until none moves
+// any more.
 func order(names []string, arrows map[Arrow]string) []string {
 	for moved := true; moved; {
 		moved = false

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Picture draws the arrows between rooms as a Mermaid flowchart. What puts the parts
-// together imports nearly all of them, so its arrows lead to whole areas.
+// Picture draws the arrows between rooms as a Mermaid flowchart. Rooms that assemble the parts
+// import nearly all of them, so their arrows lead to whole areas.
 func Picture(arrows map[Arrow]bool) string {
 	var b strings.Builder
 	b.WriteString("flowchart TD\n")
@@ -38,5 +38,5 @@ func Picture(arrows map[Arrow]bool) string {
 // gathers reports whether a room introduces the others to each other.
 func gathers(room string) bool { return room == "cli" || room == "server" }
 
-// node is a room's name in the picture, apart from the names of areas.
+// node is a room's name in the picture, distinct from the names of areas.
 func node(room string) string { return "r_" + strings.ReplaceAll(room, "/", "_") }

@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// abolished are names that the code no longer uses, and what it says instead, as
-// docs/architecture.md explains under "The life of an instance". Each stood for one of
-// several things, or for a thing that has another name elsewhere.
+// abolished maps names that the code no longer uses to their replacements, as
+// docs/architecture.md explains under "The life of an instance". Each stood for one of several
+// things, or for a thing that has another name elsewhere.
 var abolished = map[string]string{
 	"bringUp": "start", "bringUpNew": "startNew", "bringUpFrom": "startFrom", "bringBack": "resumeFrom", "wakeUp": "resumeFrom",
 	"wakeAs": "restore", "wakeAhead": "restoreAhead", "awaken": "ensureRunning", "startAny": "restoreOrBoot", "makeReady": "prepare",
@@ -21,8 +21,8 @@ var abolished = map[string]string{
 	"shape": "class", "shapeOf": "classOf", "laps": "Steps", "byHand": "Response",
 }
 
-// abolishedIn are the folders in which they are abolished: elsewhere some of them are the
-// right word for something else.
+// abolishedIn are the folders in which they are abolished: elsewhere some of them are the right
+// words for something else.
 var abolishedIn = []string{"api", "engine", "gateway", "guest", "lifecycle", "server", "metering"}
 
 // Words returns the abolished names that a file declares.

@@ -1,4 +1,4 @@
-// Package money writes amounts of money.
+// Package money formats amounts of money.
 package money
 
 import (
@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Text is an amount with as many decimals as it needs, from two to six.
+// Text returns an amount with as many decimals as it needs, from two to six.
 func Text(v float64) string {
 	s := strings.TrimRight(strconv.FormatFloat(v, 'f', 6, 64), "0")
 	whole, cents, _ := strings.Cut(s, ".")

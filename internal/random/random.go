@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 )
 
-// Hex is n random bytes in hexadecimal digits.
+// Hex returns n random bytes in hexadecimal digits.
 func Hex(n int) string {
 	b := make([]byte, n)
 	rand.Read(b) // never fails

@@ -8,8 +8,8 @@ import (
 	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
-// Write replaces a file, whole or not at all, also if the host loses its power, and makes
-// the folder above it.
+// Write replaces a file, completely or not at all, even after a loss of power, and makes its
+// folder.
 func Write(path string, b []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Write writes the items of a report as a table with a header: what was grouped by, in
-// that order, and the meters.
+// Write writes the items of a report as a table with a header: the fields that they are grouped
+// by, in that order, and the meters.
 func Write(w io.Writer, r *bothy.UsageReport) error {
 	c := csv.NewWriter(w)
 	_ = c.Write(append(slices.Clone(r.GroupBy), "vcpu_seconds", "cpu_seconds", "memory_mb_seconds", "egress_bytes", "ingress_bytes",
@@ -31,7 +31,7 @@ func Write(w io.Writer, r *bothy.UsageReport) error {
 	return c.Error()
 }
 
-// plainCell keeps a spreadsheet from taking somebody's label for a formula.
+// plainCell keeps a spreadsheet from interpreting a user's label as a formula.
 func plainCell(s string) string {
 	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
 		return "'" + s

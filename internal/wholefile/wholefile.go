@@ -1,5 +1,5 @@
-// Package wholefile writes files that others find whole or not at all, also after the host
-// has lost its power.
+// Package wholefile writes files that others find complete or not at all, even after a loss of
+// power.
 package wholefile
 
 import (
@@ -9,17 +9,17 @@ import (
 	"path/filepath"
 )
 
-// Draft begins the names of files that are half written. A writer that was killed leaves one
-// in the folder of its file.
+// Draft begins the names of unfinished files. A writer that was killed leaves one in the folder
+// of its file.
 const Draft = ".new-"
 
-// Write makes a file, or replaces the one that is there.
+// Write makes a file, or replaces an existing one.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	return write(path, data, mode, os.Rename)
 }
 
-// Create makes a file. Where there is one it stays, and the error is fs.ErrExist: of several
-// writers at once, one wins.
+// Create makes a file. An existing one is kept, and the error is fs.ErrExist: of several
+// concurrent writers, one wins.
 func Create(path string, data []byte, mode fs.FileMode) error {
 	return write(path, data, mode, os.Link)
 }
@@ -40,7 +40,7 @@ func write(path string, data []byte, mode fs.FileMode, put func(from, to string)
 	return Sync(filepath.Dir(path))
 }
 
-// Sync has what is in a file, or the names in a folder, survive a loss of power.
+// Sync makes the content of a file, or the names in a folder, survive a loss of power.
 func Sync(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -57,8 +57,8 @@ func pack(guest, sentry, vminit, out string) error {
 	return write(filepath.Join(out, "index.json"), append(data, '\n'))
 }
 
-// guestImage makes the image that is mounted into every sandbox. Its bytes depend
-// on the guest alone, so that the digest says which guest it is.
+// guestImage makes the image that is mounted into every sandbox. Its bytes depend on the guest
+// alone, so the digest identifies the guest.
 func guestImage(guest, image string) error {
 	root := filepath.Join(filepath.Dir(image), "guest")
 	if err := os.Mkdir(root, 0o755); err != nil {
@@ -97,7 +97,7 @@ func compress(from, to string) (embedded.Part, error) {
 	return part, write(to, z.EncodeAll(data, nil))
 }
 
-// write replaces a file only if its content changes, which spares the compiler.
+// write replaces a file only if its content changes, which avoids recompiling.
 func write(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil
