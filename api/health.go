@@ -6,9 +6,9 @@ import (
 	"github.com/bothy-dev/bothy/api/openapi"
 )
 
-// health is the answer of /healthz. A server that answers but has problems is
-// degraded, and the answer is 200 all the same: a restart would not help. One
-// that stops answers 503, so that others get its requests.
+// health answers /healthz. A server that answers but has problems is degraded, and the answer is
+// still 200: a restart would not help. A stopping server answers 503, so that others get its
+// requests.
 type health struct {
 	Status   string   `json:"status"`
 	Version  string   `json:"version"`

@@ -247,7 +247,7 @@ func TestLargeAnswersAreRememberedWithoutTheirBody(t *testing.T) {
 	body := map[string]any{"command": "echo " + strings.Repeat("x", middleware.MaxRemembered)}
 	f.ok(200, f.do("POST", path, body, key("k")))
 	res := f.do("POST", path, body, key("k"))
-	if p := f.failed(bothy.CodeConflict, res); !strings.Contains(p.Detail, "done already") || res.Header.Get("Idempotency-Replayed") != "true" {
+	if p := f.failed(bothy.CodeConflict, res); !strings.Contains(p.Detail, "already executed") || res.Header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("%s", res.body)
 	}
 	if kept := f.answers.Everything(); len(kept) > 64<<10 {

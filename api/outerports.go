@@ -8,8 +8,8 @@ import (
 	"github.com/bothy-dev/bothy/api/ports"
 )
 
-// HandleOuter mounts a call of another protocol. The handler returns the error that it
-// did not answer with.
+// HandleOuter mounts a call of another protocol. The handler returns the error that it did not
+// answer with.
 func (s *Server) HandleOuter(pattern string, o middleware.Outer, h func(http.ResponseWriter, *http.Request) error) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if o.Hold != nil {
@@ -35,16 +35,16 @@ type OuterPorts interface {
 	// ServePort answers a request if it is for that protocol, and reports whether it was.
 	// The sandbox and the port are those in the host name, or empty.
 	ServePort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) bool
-	// ServeMissing answers a request for what there is not, if it comes from a client of
-	// the protocol.
+	// ServeMissing answers a request for something that does not exist, if it comes from a
+	// client of the protocol.
 	ServeMissing(w http.ResponseWriter, r *http.Request) bool
 }
 
-// SetOuterPorts has another protocol look at requests for ports first.
+// SetOuterPorts lets another protocol handle requests for ports first.
 func (s *Server) SetOuterPorts(p OuterPorts) { s.outerPorts = p }
 
-// ServeOuterPort is HandleOuter for a request that has been routed, whose caller the
-// other protocol finds by itself: hold is told of the caller's end, as by bothy.KeyHolder.
+// ServeOuterPort is HandleOuter for a request that has been routed, whose caller the other
+// protocol finds itself: hold is told when the caller's key ends, as by bothy.KeyHolder.
 func (s *Server) ServeOuterPort(w http.ResponseWriter, r *http.Request, o middleware.Outer,
 	hold func(end func(error)) (*bothy.Caller, func(), error), h func(http.ResponseWriter, *http.Request) error) {
 	c := o.Operation(r.Method)
@@ -69,8 +69,8 @@ func (s *Server) ServeOuterPort(w http.ResponseWriter, r *http.Request, o middle
 	}
 }
 
-// ShowPort shows a port of a sandbox to the caller in the request's context. What
-// the request holds in Authorization is for the server there.
+// ShowPort shows a port of a sandbox to the caller in the request's context. The request's
+// Authorization header is for the server there.
 func (s *Server) ShowPort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) {
 	if info := middleware.RequestFrom(r.Context()); info != nil {
 		info.Operation = &ports.ProxyOperation

@@ -11,15 +11,16 @@ import (
 
 // Peers are the other hosts of a cluster.
 type Peers interface {
-	// Route has another host answer a request, where one has what it is about, and reports
-	// whether the request is dealt with. leave is called once it has been in any case.
+	// Route forwards a request to another host, if one has what it is about, and reports whether
+	// the request has been handled. leave is always called afterwards.
 	Route(w http.ResponseWriter, r *http.Request) (handled bool, leave func())
 }
 
-// SetPeers has requests led to other hosts. It is called before Serve.
+// SetPeers makes requests be forwarded to other hosts. It is called before Serve.
 func (s *Server) SetPeers(p Peers) { s.peers = p }
 
-// ServePeers answers what other hosts pass on, until l is closed. h checks who they are.
+// ServePeers answers requests that other hosts forward, until l is closed. h authenticates the
+// hosts.
 func (s *Server) ServePeers(l net.Listener, h http.Handler) *http.Server {
 	x := &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 128 << 10,
@@ -33,8 +34,8 @@ func (s *Server) ServePeers(l net.Listener, h http.Handler) *http.Server {
 // Fail answers a request with an error.
 func (s *Server) Fail(w http.ResponseWriter, r *http.Request, err error) { s.chain.Fail(w, r, err) }
 
-// LoggedIn finds the key behind a request, and reports whether the request came with a
-// browser's login in its place.
+// LoggedIn finds the key behind a request, and reports whether the request came with a browser's
+// login instead.
 func (s *Server) LoggedIn(r *http.Request) (project, token string, login bool, err error) {
 	if key := r.Header.Get("X-Api-Key"); key != "" && r.Header.Get("Authorization") == "" {
 		c, err := s.chain.Tokens.Authenticate(r.Context(), key)

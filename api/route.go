@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/api/ports"
 )
 
-// route finds out by the request's host and path what is asked for.
+// route determines by the request's host and path what is requested.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	t, named := s.ports.LinkTarget(r.Host)
 	if !named && middleware.PeerFrom(r.Context()) == nil {
@@ -40,10 +40,10 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// NoRoute answers as where there is nothing.
+// NoRoute answers as for a path that does not exist.
 func (s *Server) NoRoute() http.Handler { return http.HandlerFunc(s.noRoute) }
 
-// noRoute answers where there is nothing.
+// noRoute answers for a path that does not exist.
 func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 	if s.outerPorts != nil && s.outerPorts.ServeMissing(w, r) {
 		return

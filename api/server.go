@@ -25,7 +25,7 @@ import (
 
 //go:generate go test -run ^TestDocumentFiles$ . -update
 
-// DefaultListen is where the server listens unless told otherwise.
+// DefaultListen is the default address of the server.
 const DefaultListen = "127.0.0.1:7700"
 
 // Services is what the server gives access to.
@@ -36,10 +36,9 @@ type Services struct {
 	Sessions *session.Store
 	// Recorder keeps the record of who did what. Optional.
 	Recorder bothy.AuditRecorder
-	// Answers remembers answers for Idempotency-Key. Without it the header is
-	// ignored.
+	// Answers remembers answers for Idempotency-Key. Without it the header is ignored.
 	Answers middleware.AnswerStore
-	// Inflight bounds what requests hold of the server. Optional.
+	// Inflight limits the server's resources that requests hold. Optional.
 	Inflight *inflight.Limits
 	// Log gets one line per request; slog.Default() when nil.
 	Log *slog.Logger
@@ -49,39 +48,37 @@ type Services struct {
 type Config struct {
 	// Listen is a TCP address; DefaultListen when empty. Port 0 takes any.
 	Listen string
-	// AllowedHosts are further names under which a loopback listener may be
-	// addressed, such as that of a proxy in front of it. "*.example.com"
-	// allows the names below example.com.
+	// AllowedHosts are additional names under which a loopback listener may be addressed, such
+	// as that of a proxy in front of it. "*.example.com" allows the names below example.com.
 	AllowedHosts []string
-	// TrustedProxies are those whose X-Forwarded-For and X-Forwarded-Proto are
-	// believed; from elsewhere these headers are ignored.
+	// TrustedProxies are those whose X-Forwarded-For and X-Forwarded-Proto are trusted; from
+	// elsewhere these headers are ignored.
 	TrustedProxies []netip.Prefix
-	// Grace is how long Drain and Close wait for requests under way, 10 s when
-	// zero and not at all when negative.
+	// Grace is how long Drain and Close wait for requests in flight: 10 s if zero, not at all if
+	// negative.
 	Grace time.Duration
-	// TLS is what the listener proves itself with; plain HTTP when nil. Name is
-	// the one that is in its certificate; the address when empty.
+	// TLS is the listener's certificate; plain HTTP when nil. Name is the name in the
+	// certificate; the address when empty.
 	TLS  *tls.Config
 	Name string
 	// LinkKey signs links to ports; without it there are none. LinkDomain is
 	// the domain below which ports have names, "localhost" when empty.
 	LinkKey    []byte
 	LinkDomain string
-	// Connections bounds how many there are at once, and ConnectionsPerAddress those
-	// from one address that is not of this host. 0 is no bound.
+	// Connections limits the number of connections, and ConnectionsPerAddress those from one
+	// address of another host. 0 means no limit.
 	Connections, ConnectionsPerAddress int
-	// Observe is told of every answered request: its route, which is empty for
+	// Observe is called for every answered request, with its route, which is empty if there is
 	// none, and its status. Optional.
 	Observe func(method, route string, status int, took time.Duration)
-	// AuditReads records also the calls that change nothing.
+	// AuditReads also records calls that change nothing.
 	AuditReads bool
-	// Problems says what is wrong with the server although it answers, for
-	// /healthz. Optional.
+	// Problems lists what is wrong with the server although it answers, for /healthz. Optional.
 	Problems func() []string
 	// Version is the server's version, for the OpenAPI document.
 	Version string
 
-	// times are other waiting times, for tests.
+	// times replaces waiting times in tests.
 	times rest.Times
 }
 
@@ -93,14 +90,14 @@ type Server struct {
 	registry *openapi.Registry
 	ports    *ports.Ports
 	mux      *http.ServeMux
-	// peers leads requests to other hosts. Optional.
+	// peers forwards requests to other hosts. Optional.
 	peers Peers
 	// outerPorts is another protocol's way to ports. Optional.
 	outerPorts OuterPorts
 
 	http     *http.Server
 	listener net.Listener
-	// deadline is when Drain or Close wait no longer.
+	// deadline is the time until which Drain and Close wait.
 	deadline time.Time
 }
 
@@ -143,15 +140,14 @@ func New(services Services, config Config) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.chain.ServeHTTP(w, r) }
 
-// Handle mounts a handler of another protocol, such as MCP. It gets the
-// request's id, the log, the check of the Host header and the recovery from
-// panics; it authenticates by itself or is wrapped by Authenticated.
-// What it answers a GET with for ever ends when the server is about to close, and
-// every request ends with the key that it brings.
+// Handle mounts a handler of another protocol, such as MCP. It gets the request's id, the log,
+// the check of the Host header and the recovery from panics; it authenticates by itself or is
+// wrapped by Authenticated. Endless answers to a GET end when the server is about to close, and
+// every request ends with its key.
 func (s *Server) Handle(pattern string, h http.Handler) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {
-			// Whether the key is good is for the handler to say.
+			// The handler itself checks whether the key is valid.
 			known, err := s.chain.Authenticate(r)
 			if err == nil {
 				if r, err = s.chain.AdmitOther(known); err != nil {
@@ -182,7 +178,7 @@ func (s *Server) Authenticated(h http.Handler) http.Handler {
 	})
 }
 
-// Listen opens the address. After it, Addr and URL are known.
+// Listen opens the address. Afterwards, Addr and URL are known.
 func (s *Server) Listen() error {
 	l, err := net.Listen("tcp", s.config.Listen)
 	if err != nil {
@@ -200,7 +196,7 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// addr is the listener's address, or nil before Listen.
+// addr returns the listener's address, or nil before Listen.
 func (s *Server) addr() net.Addr {
 	if s.listener == nil {
 		return nil
@@ -211,7 +207,7 @@ func (s *Server) addr() net.Addr {
 // Addr is the address that the server listens on.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// URL is how the server is reached from this host.
+// URL is the address of the server for clients on this host.
 func (s *Server) URL() string {
 	host := s.listener.Addr().String()
 	addr, ok := s.listener.Addr().(*net.TCPAddr)
@@ -239,9 +235,9 @@ func (s *Server) Serve() error {
 	return nil
 }
 
-// Drain ends what only follows, and waits until no other request is under way,
-// for as long as the grace. Meanwhile it keeps listening, so that new requests
-// are refused by the services with a reason, and /healthz tells load balancers.
+// Drain ends streams that only follow, and waits for other requests in flight, at most for the
+// grace. Meanwhile it keeps listening, so that services can refuse new requests with a reason,
+// and /healthz informs load balancers.
 func (s *Server) Drain() {
 	s.chain.BeginClosing()
 	s.http.SetKeepAlivesEnabled(false)
@@ -252,9 +248,8 @@ func (s *Server) Drain() {
 // cutOffTime bounds how long requests that were cut off may take to clean up.
 const cutOffTime = 5 * time.Second
 
-// Close stops listening, ends what only follows, waits for the requests under
-// way for as long as the grace, of which Drain may have used a part, and then
-// cuts them off.
+// Close stops listening, ends streams that only follow, waits for the requests in flight for
+// what remains of the grace after Drain, and then cuts them off.
 func (s *Server) Close() error {
 	s.chain.BeginClosing()
 	if s.deadline.IsZero() {
@@ -268,8 +263,8 @@ func (s *Server) Close() error {
 	}
 	s.chain.StopWorking()
 	if errors.Is(err, context.DeadlineExceeded) {
-		// What is cut off is also ended inside its sandbox, while there still is
-		// a way there.
+		// What is cut off is also ended inside its sandbox, while the sandbox can still be
+		// reached.
 		s.chain.WaitUntilIdle(time.Now().Add(cutOffTime))
 		err = s.http.Close()
 	}

@@ -79,7 +79,7 @@ the gateway: it is never in the sandbox.`,
 	return cmd
 }
 
-// acp finds out what to run, and runs it.
+// acp determines what to run, and runs it.
 func (a *app) acp(cmd *cobra.Command, f *acpFlags, command []string) error {
 	req, err := f.create.request(cmd.Flags())
 	if err != nil {
@@ -138,7 +138,7 @@ func findAgent(file, name string) (*coding.Agent, error) {
 	return nil, usagef("Known are: "+coding.Names(all)+". Describe others in a file, and name it with --agents.", "there is no agent %q", name)
 }
 
-// only is the one folder to carry, absolute and without links, or "".
+// only returns the one folder to carry, absolute and without links, or "".
 func (f *acpFlags) only() (string, error) {
 	if f.folder == "" && f.at == "" {
 		return "", nil
@@ -157,7 +157,7 @@ func (f *acpFlags) only() (string, error) {
 	return real, folder.Check(real)
 }
 
-// editing is one life of bothy acp.
+// editing is one run of bothy acp.
 type editing struct {
 	*app
 	s       *session
@@ -201,7 +201,7 @@ func (e *editing) run(ctx context.Context, req bothy.SandboxCreate) (err error) 
 		return nil
 	case ctx.Err() != nil:
 		return exitCode(exitInterrupted)
-	default: // the editor has been told
+	default: // the editor got the error
 		e.printError(err)
 		return exitCode(exitFailed)
 	}
@@ -218,7 +218,7 @@ func (e *editing) carried(local string, r folder.Report) {
 	}
 }
 
-// keepAlive puts the end of the sandbox off for as long as this program runs. When it is
+// keepAlive postpones the end of the sandbox for as long as this program runs. If the program is
 // killed, the sandbox ends by itself.
 func (e *editing) keepAlive(ctx context.Context, seconds int) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)

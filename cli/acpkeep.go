@@ -50,7 +50,7 @@ func (e *editing) start(ctx context.Context, req bothy.SandboxCreate) (map[strin
 }
 
 func (e *editing) fresh(ctx context.Context, req bothy.SandboxCreate) error {
-	// The creation is not interrupted: its answer holds the id that must be terminated.
+	// The creation is not interrupted: its answer has the id that must be terminated.
 	sandbox, err := e.create(context.WithoutCancel(ctx), e.s, req)
 	if err == nil {
 		e.sandbox = sandbox.ID
@@ -58,7 +58,7 @@ func (e *editing) fresh(ctx context.Context, req bothy.SandboxCreate) error {
 	return err
 }
 
-// key names the folder and what works in it.
+// key identifies the folder and what works in it.
 func (e *editing) key(req bothy.SandboxCreate) (string, error) {
 	dir := e.f.folder
 	if dir == "" {
@@ -84,14 +84,14 @@ func (e *editing) leave(ctx context.Context) error {
 	}
 	if !e.process.Asleep() {
 		if _, err := e.s.snapshots.Pause(ctx, e.sandbox, bothy.PauseOptions{}); err != nil {
-			return fmt.Errorf("the sandbox %s was not paused, and lives until its time is up: %w", e.sandbox, err)
+			return fmt.Errorf("the sandbox %s was not paused, and runs until its time is up: %w", e.sandbox, err)
 		}
 	}
 	e.warn("sandbox %s is paused until the next time; bothy rm %s ends it", e.sandbox, e.sandbox)
 	return nil
 }
 
-// statesFile is where this host stores the common state with a sandbox.
+// statesFile is where this host stores the last state that it has in common with a sandbox.
 func statesFile(sandbox string) (string, error) {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if dir == "" {

@@ -21,7 +21,7 @@ import (
 	"github.com/bothy-dev/bothy/coding/folder"
 )
 
-// What the metadata of an agent's sandbox says.
+// The metadata of an agent's sandbox.
 const (
 	agentName   = "bothy.agent"
 	agentFolder = "bothy.agent.folder"
@@ -128,7 +128,7 @@ func (r *agentRun) takeUp(ctx context.Context, id string) error {
 	return r.tell("resumed")
 }
 
-// tell says at once which sandbox it is.
+// tell prints immediately which sandbox it is.
 func (r *agentRun) tell(how string) error {
 	if r.json {
 		return r.printJSON(map[string]any{"sandbox_id": r.sandbox, "started": how})
@@ -150,7 +150,7 @@ func allowRepository(req *bothy.SandboxCreate, repo string) error {
 	return agent.Apply(req, os.LookupEnv)
 }
 
-// repositoryName is the name of the folder that a repository gets.
+// repositoryName returns the name of the folder for a repository.
 func repositoryName(repo string) string {
 	if !isURL(repo) {
 		if dir, err := filepath.Abs(repo); err == nil {
@@ -214,7 +214,7 @@ const (
 	patchScript = baseGit + `add -A . && ` + baseGit + `diff --cached --binary --no-ext-diff --no-textconv --no-color HEAD`
 )
 
-// inside runs a command in the sandbox that says nothing when it succeeds.
+// inside runs a command in the sandbox that prints nothing when it succeeds.
 func (r *agentRun) inside(ctx context.Context, req bothy.ExecRequest) error {
 	result, err := r.s.exec.Exec(ctx, r.sandbox, req)
 	if err == nil && result.ExitCode != 0 {
@@ -223,7 +223,7 @@ func (r *agentRun) inside(ctx context.Context, req bothy.ExecRequest) error {
 	return err
 }
 
-// work has the agent do the task, and returns its exit code.
+// work makes the agent do the task, and returns its exit code.
 func (r *agentRun) work(ctx context.Context) (int, error) {
 	started, err := r.s.exec.Exec(ctx, r.sandbox, bothy.ExecRequest{
 		Command: bothy.Command{Args: r.command}, Cwd: r.dir, Background: true, KeepRunning: true,
@@ -338,7 +338,7 @@ func (r *agentRun) hints() {
 	fmt.Fprintf(w, "  end it:     bothy rm %s\n", r.sandbox)
 }
 
-// final is the last line for a program.
+// final prints the last line for a program.
 func (r *agentRun) final(state string, err error) error {
 	if !r.json {
 		return err

@@ -87,8 +87,8 @@ its standard input, and what it prints is the result.`,
 	return cmd
 }
 
-// environmentKey reads the key of an environment. It is no flag, which the list of
-// processes would show.
+// environmentKey reads the key of an environment. It is not a flag, which the list of processes
+// would show.
 func (a *app) environmentKey(file string) (string, error) {
 	var b []byte
 	var err error
@@ -107,7 +107,7 @@ func (a *app) environmentKey(file string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// agentsHealth says in a few words how it goes.
+// agentsHealth describes the state in a few words.
 func agentsHealth(g *bothy.AgentAttachment) string {
 	if g.LastError != "" {
 		return string(g.State) + ": " + g.LastError

@@ -19,9 +19,9 @@ import (
 // credentials are in the file that this one would write.
 const foreignTimeout = 5 * time.Second
 
-// announce prints where the server listens and where a key for it is. Unless a
-// file was given, the key is written to where the user's commands look for it.
-// done is called when the server has ended.
+// announce prints where the server listens and where a key for it is. Unless a file was given,
+// the key is written to where the user's commands look for it. done is called when the server
+// has ended.
 func (a *app) announce(ctx context.Context, s *server.Server, bootstrap string) (done func(), err error) {
 	path, err := s.FirstKey(ctx, bootstrap)
 	if err != nil {
@@ -49,8 +49,8 @@ func (a *app) announce(ctx context.Context, s *server.Server, bootstrap string) 
 	return done, nil
 }
 
-// saveServerFile tells up and down that this process is the server of its home, until
-// done is called. On a full disk it keeps trying.
+// saveServerFile tells bothy up and down that this process is the server of its home, until done
+// is called. On a full disk it keeps trying.
 func saveServerFile(ctx context.Context, s *server.Server, credentials string) (done func(), err error) {
 	f, err := describeServer(os.Getpid(), s.Addr().String())
 	if err != nil {
@@ -60,7 +60,7 @@ func saveServerFile(ctx context.Context, s *server.Server, credentials string) (
 	path := filepath.Join(s.Home(), serverFileName)
 	save := func() error { return f.saveTo(path) }
 	if err := save(); isDiskFull(err) {
-		s.Log().Warn("bothy up and down do not find this server until there is room on the disk", "error", err)
+		s.Log().Warn("bothy up and down do not find this server until there is space on the disk", "error", err)
 		go untilItWorks(ctx, save)
 	} else if err != nil {
 		return nil, err
@@ -68,11 +68,10 @@ func saveServerFile(ctx context.Context, s *server.Server, credentials string) (
 	return func() { _ = os.Remove(path) }, nil
 }
 
-// publish writes credentials to where the user's commands find them, and returns
-// the file that holds a key for the same server. A file with a valid key for this
-// server is left as it is, and so is one for another server: then there is no
-// such file, and the result is "". Credentials that work on no server are kept
-// under another name.
+// publish writes credentials to where the user's commands find them, and returns the file that
+// holds a key for the same server. It leaves a file with a valid key for this server as it is,
+// and also one for another server: in that case there is no such file, and the result is "".
+// Credentials that work on no server are kept under another name.
 func (a *app) publish(ctx context.Context, mine client.Credentials, own func(client.Credentials) bool) (path string, err error) {
 	if path, err = client.CredentialsPath(); err != nil {
 		return "", err
@@ -93,7 +92,7 @@ func (a *app) publish(ctx context.Context, mine client.Credentials, own func(cli
 	return path, client.SaveCredentials(mine)
 }
 
-// oldSuffix marks the credentials that others replaced.
+// oldSuffix marks credentials that were replaced.
 const oldSuffix = ".old"
 
 func keepBeside(path string) error {
@@ -104,13 +103,13 @@ func keepBeside(path string) error {
 	return secretfile.Write(path+oldSuffix, b)
 }
 
-// isDiskFull reports whether an error says that there is no room.
+// isDiskFull reports whether an error means that the disk is full.
 func isDiskFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // diskAgain is how soon a write that failed on a full disk is retried.
 const diskAgain = 10 * time.Second
 
-// untilItWorks calls do from time to time until it succeeds, or ctx ends.
+// untilItWorks calls do repeatedly until it succeeds, or ctx ends.
 func untilItWorks(ctx context.Context, do func() error) {
 	for {
 		select {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// app is what all commands share: the streams, the global flags, and the
-// connection to the server.
+// app is what all commands share: the streams, the global flags, and the connection to the
+// server.
 type app struct {
 	version        string // of this program
 	stdin          *os.File
@@ -60,12 +60,12 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// color reports whether colours are welcome on stdout.
+// color reports whether to use colours on stdout.
 func (a *app) color() bool {
 	return !a.noColor && os.Getenv("NO_COLOR") == "" && isTerminal(a.stdout)
 }
 
-// group makes a command that only holds others.
+// group makes a command that only contains others.
 func group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,

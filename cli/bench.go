@@ -62,7 +62,7 @@ and how it is measured.`,
 	return cmd
 }
 
-// bench has the program that measures take the place of this one.
+// bench replaces this process by the program that measures.
 func bench(r benchrun.Request) error {
 	var err error
 	if r.Bothy, err = os.Executable(); err != nil {

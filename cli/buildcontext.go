@@ -62,8 +62,8 @@ func readIgnore(folder, dockerfile string) (*patternmatcher.PatternMatcher, erro
 	return patternmatcher.New(nil)
 }
 
-// packContext writes a folder as a tar. The server would ignore the same files anyway;
-// leaving them out saves sending them.
+// packContext writes a folder as a tar. The server would ignore the same files anyway; omitting
+// them makes the upload smaller.
 func packContext(w io.Writer, folder string, ignored *patternmatcher.PatternMatcher) error {
 	root, err := os.OpenRoot(folder)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package cli is the command line. Each command is one short file: its help, its flags,
-// one call of the client, and what it prints. Only cmd/bothy uses it.
+// Package cli is the command line. Each command is one short file: its help, its flags, one call
+// of the client, and what it prints. Only cmd/bothy uses it.
 package cli
 
 import (
@@ -22,15 +22,14 @@ func Main(version string) int {
 	}
 	args := os.Args[1:]
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if len(args) == 0 || args[0] != "serve" { // where it means something else
+	if len(args) == 0 || args[0] != "serve" { // where it has another meaning
 		ends = append(ends, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	// A second Ctrl-C ends this process whatever it does.
 	context.AfterFunc(ctx, stop)
-	// With this a reader who goes away is an error of Write, and no sandbox is
-	// left behind.
+	// With this, a reader that goes away is an error of Write, and no sandbox is left behind.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	a := newApp(os.Stdin, os.Stdout, os.Stderr)
 	a.version = version
@@ -70,7 +69,7 @@ Start with:
 	return root
 }
 
-// newHelp replaces cobra's own, which takes any word for a topic.
+// newHelp replaces cobra's own, which accepts any word as a topic.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -89,7 +88,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// commands lists the commands in the order in which a person meets them.
+// commands lists the commands in the order in which a person needs them.
 func commands() []func(*app) *cobra.Command {
 	return []func(*app) *cobra.Command{
 		newUp, newDown,

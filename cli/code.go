@@ -84,8 +84,7 @@ func (a *app) codeJSON(ctx context.Context, s *session, id string, req bothy.Cod
 	return nil
 }
 
-// code runs code with its output on our streams. When ctx ends, the code is
-// interrupted.
+// code runs code with its output on our streams. When ctx ends, the code is interrupted.
 func (a *app) code(ctx context.Context, s *session, id string, req bothy.CodeRequest, save string) error {
 	var final bothy.CodeEvent
 	kept := 0
@@ -140,7 +139,7 @@ func (a *app) codeEnded(e bothy.CodeEvent) error {
 	return nil
 }
 
-// kinds are the files in which displayed things are kept.
+// kinds maps formats to the files in which displayed results are kept.
 var kinds = map[string]string{
 	"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/svg+xml": "svg", "application/pdf": "pdf",
 	"text/html": "html", "text/markdown": "md", "text/latex": "tex", "application/json": "json",
@@ -156,8 +155,7 @@ func (a *app) showOutput(out bothy.CodeOutput) error {
 	return err
 }
 
-// keepOutput writes the other formats of what was displayed to a folder, as
-// numbered files.
+// keepOutput writes the other formats of displayed results to a folder, as numbered files.
 func (a *app) keepOutput(out bothy.CodeOutput, folder string, n *int) error {
 	for _, kind := range slices.Sorted(maps.Keys(out)) {
 		ending, ok := kinds[kind]
@@ -184,7 +182,7 @@ func (a *app) keepOutput(out bothy.CodeOutput, folder string, n *int) error {
 	return nil
 }
 
-// binary reports whether things of a kind come in base64.
+// binary reports whether results of a format come in base64.
 func binary(kind string) bool {
 	return strings.HasPrefix(kind, "image/") && kind != "image/svg+xml" || kind == "application/pdf"
 }

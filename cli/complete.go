@@ -23,8 +23,8 @@ func words(list ...string) source {
 	return func(context.Context, *session) ([]string, error) { return list, nil }
 }
 
-// complete makes a source a completion of cobra's. Nothing may be printed while a
-// person types, so what fails offers nothing.
+// complete makes a source a completion of cobra's. Nothing may be printed while a person types,
+// so a failing source offers nothing.
 func (a *app) complete(from source) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const none = cobra.ShellCompDirectiveNoFileComp
@@ -151,7 +151,7 @@ var (
 	builtIn    = words(template.BuiltIn()...)
 )
 
-// arguments says what completes the arguments of each command.
+// arguments maps each command to the completions of its arguments.
 var arguments = map[string]struct {
 	from []source
 	more bool
@@ -200,7 +200,7 @@ var arguments = map[string]struct {
 	"bothy snapshot export":     {[]source{snapshotWords}, false},
 }
 
-// flagWords says what completes the values of flags, wherever they are.
+// flagWords maps flags to the completions of their values, in all commands.
 var flagWords = map[string]source{
 	"template":     templateWords,
 	"snapshot":     snapshotWords,
@@ -223,7 +223,7 @@ func scopeWords() []string {
 	return list
 }
 
-// addCompletion gives all commands below root the completions that are theirs.
+// addCompletion gives all commands below root their completions.
 func (a *app) addCompletion(cmd *cobra.Command) {
 	if x, ok := arguments[cmd.CommandPath()]; ok && cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = a.completeArgs(x.more, x.from...)

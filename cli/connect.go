@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-// connect makes a session with the given server, or else the one in the
-// credentials file. The file's key is sent only to the file's server.
+// connect makes a session with the given server, or else the one in the credentials file. The
+// file's key is sent only to the file's server.
 func (a *app) connect() (*session, error) {
 	c, err := a.credentials()
 	if err != nil {
@@ -25,8 +25,7 @@ func (a *app) connect() (*session, error) {
 	return newSession(client.New(c.URL, c.APIKey, options...)), nil
 }
 
-// credentials finds the URL and the key: from the flags, then the environment,
-// then the file.
+// credentials finds the URL and the key: in the flags, then the environment, then the file.
 func (a *app) credentials() (client.Credentials, error) {
 	c := client.Credentials{URL: firstOf(a.url, os.Getenv("BOTHY_URL")), APIKey: firstOf(a.key, os.Getenv("BOTHY_API_KEY"))}
 	if c.URL != "" && c.APIKey != "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// copyAcross copies from one sandbox to another; the bytes pass through here
-// and are not stored.
+// copyAcross copies from one sandbox to another; the bytes pass through this program and are not
+// stored.
 func (a *app) copyAcross(ctx context.Context, s *session, from string, sources []string, to place, user string) error {
 	up := &uploader{app: a, session: s, id: to.sandbox, user: user}
 	_, isDir, err := up.look(ctx, to.path)

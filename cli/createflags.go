@@ -62,7 +62,7 @@ func (f *createFlags) add(flags *pflag.FlagSet) {
 	f.network.add(flags)
 }
 
-// request makes the API's request out of the flags.
+// request makes the API's request from the flags.
 func (f *createFlags) request(flags *pflag.FlagSet) (bothy.SandboxCreate, error) {
 	req := bothy.SandboxCreate{
 		Template: f.template, SnapshotID: f.snapshot, Name: f.name, Size: f.size, Engine: f.engine,

@@ -15,7 +15,7 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-// credentialsName is where the credentials are below another user's home, whose
+// credentialsName is the path of the credentials below the home of another user, whose
 // environment is unknown.
 const credentialsName = ".config/bothy/credentials.json"
 
@@ -31,8 +31,7 @@ func readCredentials(path string) (c client.Credentials, err error) {
 	return c, err
 }
 
-// adminCredentials are the server's URL and the key that it made at its first
-// start.
+// adminCredentials are the server's URL and the key that it made at its first start.
 func adminCredentials(server *serverFile) (client.Credentials, error) {
 	path := cmp.Or(server.Credentials, adminPath())
 	c, err := readCredentials(path)
@@ -57,8 +56,8 @@ func (a *app) connectTo(server *serverFile) (*session, error) {
 	return a.connect()
 }
 
-// publishCredentials writes the server's URL and key where the commands of the
-// user, and of the user behind sudo, find them, and says where they are.
+// publishCredentials writes the server's URL and key where the commands of the user, and of the
+// user behind sudo, find them, and returns the file.
 func (a *app) publishCredentials(ctx context.Context, server *serverFile) (path string, err error) {
 	mine, err := adminCredentials(server)
 	if err != nil {
@@ -73,7 +72,7 @@ func (a *app) publishCredentials(ctx context.Context, server *serverFile) (path 
 	return cmp.Or(path, server.Credentials, adminPath()), nil
 }
 
-// opensAnother reports whether stored is good for a server that is not mine.
+// opensAnother reports whether stored is valid for a server that is not mine.
 func opensAnother(ctx context.Context, stored, mine client.Credentials) bool {
 	return !sameURL(stored.URL, mine.URL) && opens(ctx, stored)
 }
@@ -100,8 +99,8 @@ func publishToCaller(ctx context.Context, c client.Credentials) error {
 	if home == "" {
 		return nil
 	}
-	// The folder belongs to the user, who may put links into it: os.Root
-	// follows none that lead out of it.
+	// The folder belongs to the user, who may put links into it: os.Root follows none that lead
+	// out of it.
 	root, err := os.OpenRoot(home)
 	if err != nil {
 		return err

@@ -145,7 +145,7 @@ func (a *app) fix(ctx context.Context, host *doctor.Host, settings config.Config
 			return bothy.Errorf(bothy.CodeUnsupported, "this host has no apt-get to install %s with", strings.Join(missing, ", ")).
 				WithHint("Install them in the way of this host, then run it again.")
 		}
-		// Lists that cannot be brought up to date may still do.
+		// Package lists that cannot be updated may still suffice.
 		_ = a.hostCommand(ctx, "apt-get update -q")
 		if err := a.install(ctx, missing); err != nil {
 			return err
@@ -178,7 +178,7 @@ func (a *app) endOrphans() error {
 	return nil
 }
 
-// startThrough starts a sandbox by asking the running server for one.
+// startThrough starts a sandbox through the running server.
 func (a *app) startThrough(server *serverFile) func(context.Context) (doctor.Started, error) {
 	return func(ctx context.Context) (doctor.Started, error) {
 		s, err := a.connectTo(server)
@@ -190,7 +190,7 @@ func (a *app) startThrough(server *serverFile) func(context.Context) (doctor.Sta
 	}
 }
 
-// startOne measures creation to the end of a first command.
+// startOne measures the time from creation to the end of a first command.
 func startOne(ctx context.Context, s *session) (time.Duration, error) {
 	templates, err := s.templates.Templates(ctx)
 	if err != nil {
@@ -216,8 +216,7 @@ func startOne(ctx context.Context, s *session) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// templateToTry is the default template if the server has it. A custom image may lack
-// anything.
+// templateToTry is the default template if the server has it. A custom image may lack anything.
 func templateToTry(templates []*bothy.Template) string {
 	for _, t := range templates {
 		if t.Name == bothy.DefaultTemplate {

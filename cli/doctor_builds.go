@@ -49,7 +49,7 @@ func checkBuilds(c config.Config) doctor.Result {
 		need, err = buildNeeds(c)
 	}
 	if err != nil {
-		return doctor.Result{Status: doctor.Warn, Detail: fmt.Sprintf("What is kept cannot be looked up: %v.", err), Fix: "Run it as the user that the server runs as."}
+		return doctor.Result{Status: doctor.Warn, Detail: fmt.Sprintf("The kept builds cannot be read: %v.", err), Fix: "Run it as the user that the server runs as."}
 	}
 	if len(kept) == 0 {
 		return doctor.Result{Status: doctor.OK, Detail: "No server has run here yet, so none is kept."}
@@ -71,7 +71,7 @@ func checkBuilds(c config.Config) doctor.Result {
 	r.Detail = fmt.Sprintf("Kept with %d MB in all: %s.", builds.TotalBytes(kept)>>20, strings.Join(lines, ", "))
 	for name, n := range need {
 		if n.snapshots > 0 {
-			r.Detail += fmt.Sprintf(" The build %s is not kept, and %s: they give their files alone.", name, n)
+			r.Detail += fmt.Sprintf(" The build %s is not kept, and %s: they restore only their files.", name, n)
 		}
 	}
 	if len(refused) > 0 {
@@ -97,7 +97,7 @@ func buildNeeds(c config.Config) (map[string]needs, error) {
 	}
 	running, err := register.Running(server.RegisterFolder(c))
 	for _, m := range running {
-		// What all engines write down of their machines.
+		// What all engines record about their machines.
 		var state struct {
 			Build string `json:"build"`
 		}

@@ -52,12 +52,12 @@ func checkImages(ctx context.Context, c config.Config) doctor.Result {
 	return doctor.Result{Status: doctor.OK, Detail: fmt.Sprintf("The images of %d templates are as they were built.", len(list))}
 }
 
-// checkUnclaimed lists the machines that the server keeps aside.
+// checkUnclaimed lists the machines that the server sets aside.
 func checkUnclaimed(c config.Config) doctor.Result {
 	list, err := register.Unclaimed(server.RegisterFolder(c))
 	switch {
 	case err != nil:
-		return doctor.Result{Status: doctor.Warn, Detail: fmt.Sprintf("What runs cannot be looked up: %v.", err), Fix: "Run it as the user that the server runs as."}
+		return doctor.Result{Status: doctor.Warn, Detail: fmt.Sprintf("The running machines cannot be read: %v.", err), Fix: "Run it as the user that the server runs as."}
 	case len(list) == 0:
 		return doctor.Result{Status: doctor.OK, Detail: "Every sandbox that runs is in the database."}
 	}

@@ -13,15 +13,15 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// stopTimeout bounds the time that the server takes to end.
+// stopTimeout bounds the time that the server may take to end.
 const stopTimeout = 60 * time.Second
 
 // downResult is what `down --json` prints.
 type downResult struct {
 	Stopped bool `json:"stopped"`
 	PID     int  `json:"pid,omitempty"`
-	// Paused sandboxes sleep in a snapshot; Running ones could not be paused
-	// and live on without a server.
+	// Paused sandboxes are stored in a snapshot; Running ones could not be paused and continue
+	// without a server.
 	Paused  []string `json:"paused"`
 	Running []string `json:"running"`
 }
@@ -52,13 +52,12 @@ func (a *app) down(ctx context.Context, terminate bool) error {
 		return a.printDown(result)
 	}
 	result.Stopped, result.PID = true, server.PID
-	// A server that does not answer is stopped anyway, unless sandboxes were to
-	// be ended.
+	// A server that does not answer is stopped anyway, unless sandboxes should be ended.
 	if err := a.drain(ctx, server, terminate, result); err != nil {
 		if terminate {
 			return err
 		}
-		a.warn("sandboxes could not be paused, and live on until their time is up: %s", bothy.AsError(err).Detail)
+		a.warn("sandboxes could not be paused, and keep running until their time is up: %s", bothy.AsError(err).Detail)
 	}
 	if err := server.stop(stopTimeout); err != nil {
 		return fmt.Errorf("the server (pid %d) did not stop within %s: %w", server.PID, stopTimeout, err)
@@ -69,7 +68,7 @@ func (a *app) down(ctx context.Context, terminate bool) error {
 	return a.printDown(result)
 }
 
-// drain pauses or ends the sandboxes that run.
+// drain pauses or ends the running sandboxes.
 func (a *app) drain(ctx context.Context, server *serverFile, terminate bool, result *downResult) error {
 	s, err := a.connectTo(server)
 	if err != nil {

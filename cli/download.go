@@ -90,8 +90,8 @@ func (d *downloader) getFile(ctx context.Context, source, to string) error {
 	return writeBeside(to, meter(r, bar, source, info.Size), info)
 }
 
-// writeBeside writes a file next to its place and renames it there, so that
-// it is never seen half written.
+// writeBeside writes a file next to its final place and renames it, so that it is never seen
+// incomplete.
 func writeBeside(to string, r io.Reader, info *bothy.FileInfo) error {
 	f, err := os.CreateTemp(filepath.Dir(to), ".bothy-*")
 	if err != nil {

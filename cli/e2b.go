@@ -16,7 +16,7 @@ func newE2B(a *app) *cobra.Command {
 	return group("e2b", "Use programs written for E2B", newE2BEnv(a))
 }
 
-// e2bVariables are what E2B's SDKs read.
+// e2bVariables are the variables that E2B's SDKs read.
 type e2bVariables struct {
 	APIKey     string `json:"E2B_API_KEY"`
 	APIURL     string `json:"E2B_API_URL,omitempty"`

@@ -21,16 +21,16 @@ const (
 	exitFailed      = exitcode.Failed
 	exitUsage       = exitcode.Usage
 	exitInterrupted = exitcode.Interrupted
-	// exitPipe is what a shell expects when the output's reader went away.
+	// exitPipe is what a shell expects if the output's reader went away.
 	exitPipe = 141
 )
 
-// exitCode is the end of a command that has already said all there is to say.
+// exitCode ends a command that has printed all there is to say.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// wrongUsage is a command line that makes no sense.
+// wrongUsage is an invalid command line.
 type wrongUsage struct {
 	detail, hint string
 }
@@ -79,7 +79,7 @@ func (a *app) printError(err error) {
 	if a.json && errors.As(err, &e) {
 		if body := a.last.problem(); body != nil {
 			_ = writeLine(a.stderr, body)
-		} else { // what this side has found out looks the same
+		} else { // errors found on this side look the same
 			_ = json.NewEncoder(a.stderr).Encode(map[string]string{"code": string(e.Code), "detail": detail, "hint": hint})
 		}
 		return
@@ -90,7 +90,7 @@ func (a *app) printError(err error) {
 	}
 }
 
-// describe finds the sentence and the hint for a person.
+// describe returns the sentence and the hint for a person.
 func describe(err error) (detail, hint string) {
 	var wrong *wrongUsage
 	var e *bothy.Error
@@ -105,7 +105,7 @@ func describe(err error) (detail, hint string) {
 	return err.Error(), ""
 }
 
-// inCommands says a hint of the API in the words of the command line.
+// inCommands translates a hint of the API into the words of the command line.
 func inCommands(hint string) string {
 	hint = orCall.ReplaceAllString(hint, "$1$2")
 	hint = resumeCall.ReplaceAllString(hint, "bothy resume $1")

@@ -87,7 +87,7 @@ func (f *execFlags) request(words []string) (bothy.ExecRequest, error) {
 	}, err
 }
 
-// command makes one word a line for the shell, and several an argument vector.
+// command turns one word into a line for the shell, and several into an argument vector.
 func command(words []string) bothy.Command {
 	if len(words) == 1 {
 		return bothy.Command{Line: words[0]}
@@ -95,8 +95,8 @@ func command(words []string) bothy.Command {
 	return bothy.Command{Args: words}
 }
 
-// takesCommand lets a command line end in another one: from the first word on
-// that is not a flag, flags are not ours.
+// takesCommand makes a command line end in another one: from the first word on that is not a
+// flag, flags are not ours.
 func takesCommand(cmd *cobra.Command) { cmd.Flags().SetInterspersed(false) }
 
 // commandAfter returns the command that follows the sandbox in args. There may
@@ -133,8 +133,8 @@ func (a *app) exec(ctx context.Context, s *session, id string, req bothy.ExecReq
 	return a.ended(final.ExitCode, final.TimedOut, final.OOMKilled, final.Hint)
 }
 
-// interrupted is what happened when ctx ended first, whatever the connection
-// made of it.
+// interrupted returns the right error if ctx ended first, whatever error the connection
+// returned.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return exitCode(exitInterrupted)
@@ -168,7 +168,7 @@ func (a *app) showEnded(result any, code int) error {
 	return nil
 }
 
-// ended says why a command was killed, and passes its exit code on.
+// ended prints why a command was killed, and passes its exit code on.
 func (a *app) ended(code int, timedOut, oomKilled bool, hint string) error {
 	switch {
 	case oomKilled:

@@ -40,7 +40,7 @@ not matter: nothing in the sandbox can reach out through this.`,
 	return cmd
 }
 
-// forwardPort leads from a port of this host to one of a sandbox.
+// forwardPort connects a port of this host to one of a sandbox.
 type forwardPort struct{ local, remote uint16 }
 
 func parseForwards(words []string) ([]forwardPort, error) {
@@ -60,8 +60,7 @@ func parseForwards(words []string) ([]forwardPort, error) {
 	return list, nil
 }
 
-// forward listens on every port before it says so, and returns at the end of
-// ctx.
+// forward listens on every port before it says so, and returns when ctx ends.
 func (a *app) forward(ctx context.Context, s *session, id, address string, ports []forwardPort) error {
 	for _, p := range ports {
 		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(int(p.local))))
@@ -106,12 +105,12 @@ func (a *app) accept(ctx context.Context, s *session, id string, l net.Listener,
 	}
 }
 
-// lingerTime is how long the sandbox's server may keep answering a client
-// that has said all it had to say.
+// lingerTime is how long the sandbox's server may keep answering a client that has sent
+// everything.
 const lingerTime = 30 * time.Second
 
-// tunnel copies bytes both ways until the sandbox's side is done. A WebSocket
-// cannot be half-closed, so the end of the client's input is not passed on.
+// tunnel copies bytes both ways until the sandbox's side ends. A WebSocket cannot be
+// half-closed, so the end of the client's input is not passed on.
 func tunnel(local, remote net.Conn) {
 	defer remote.Close()
 	go func() {

@@ -180,7 +180,7 @@ that run before a server is stopped. A host that is named stays as it is until u
 	return cmd
 }
 
-// drainLook is how often it is looked how far a drain has come.
+// drainLook is how often to check the progress of a drain.
 const drainLook = 500 * time.Millisecond
 
 func (a *app) drainHost(ctx context.Context, s *session, args []string, deadline time.Duration) error {
@@ -196,7 +196,7 @@ func (a *app) drainHost(ctx context.Context, s *session, args []string, deadline
 	name := all[i].Name
 	is = func(h bothy.ClusterHost) bool { return h.Name == name }
 	if all[i].State == bothy.HostDead {
-		return bothy.Errorf(bothy.CodeConflict, "the host %s is dead: what it had is given up already, or waits for it", name).
+		return bothy.Errorf(bothy.CodeConflict, "the host %s is dead: its sandboxes were given up already, or wait for it", name).
 			WithHint("`bothy host rm %s` forgets it once it has no sandboxes.", name)
 	}
 	if _, err := s.hosts.UpdateHost(ctx, name, bothy.HostUpdate{State: bothy.HostDraining, UntilRestart: len(args) == 0}); err != nil {

@@ -118,7 +118,7 @@ func printSandboxes(w io.Writer, list []*bothy.Sandbox) {
 	table(w, header, rows)
 }
 
-// networkMode is the mode, with a star where an object says more.
+// networkMode is the mode, with a star if an object says more.
 func networkMode(n bothy.Network) string {
 	mode := string(n.Mode)
 	if mode == "" {

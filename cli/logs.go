@@ -64,8 +64,8 @@ func pickProcess(ctx context.Context, s *session, args []string) (bothy.ProcessI
 
 var errSeenEnough = errors.New("seen enough")
 
-// logs prints output from a byte on: to the end of the process with follow, and
-// otherwise what exists at the time.
+// logs prints output from a byte offset on: to the end of the process with follow, and otherwise
+// what exists at the time.
 func (a *app) logs(ctx context.Context, s *session, id string, p bothy.ProcessInfo, from int64, follow bool) error {
 	if !follow && from >= p.OutputEnd {
 		return nil

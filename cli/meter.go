@@ -27,8 +27,8 @@ func (m *metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reason is the cause of a file system error without the path, which the
-// sentence around it names already.
+// reason is the cause of a file system error without the path, which the surrounding sentence
+// already contains.
 func reason(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {

@@ -54,7 +54,7 @@ func printNetwork(w io.Writer, n bothy.Network) {
 	)
 }
 
-// networkText says a policy in one line.
+// networkText describes a policy in one line.
 func networkText(n bothy.Network) string {
 	if n.IsPlain() {
 		return networkMode(n)
@@ -168,7 +168,7 @@ With --json each decision is printed as the API sent it, one a line.`,
 	return cmd
 }
 
-// followed makes the end of following by Ctrl-C a good one.
+// followed turns the end of following by Ctrl-C into success.
 func followed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

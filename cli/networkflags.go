@@ -31,7 +31,7 @@ func (f *networkFlags) addFor(flags *pflag.FlagSet, byDefault string) {
 	flags.StringSliceVar(&f.denied, "deny-cidr", nil, "with --network open, close this `range` of addresses (repeatable)")
 }
 
-// network returns nil when no flag was given.
+// network returns nil if no flag was given.
 func (f *networkFlags) network() (*bothy.Network, error) {
 	n := bothy.Network{Mode: bothy.NetworkMode(f.mode), Presets: f.presets, AllowDomains: f.domains}
 	var err error

@@ -103,7 +103,7 @@ func pairs(m map[string]string) string {
 	return strings.Join(list, " ")
 }
 
-// orDash shows that a cell is empty on purpose.
+// orDash marks a cell that is empty on purpose.
 func orDash(s string) string {
 	if s == "" {
 		return "-"

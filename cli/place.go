@@ -33,7 +33,8 @@ func kernelsHome() string {
 // listenAddress is where the server of this host listens.
 func listenAddress() string { return cmp.Or(os.Getenv("BOTHY_LISTEN"), defaultListen) }
 
-// checkListen reads an address, and gives port 0 a port that stays free until done is called.
+// checkListen checks an address, and replaces port 0 by a port that stays free until done is
+// called.
 func checkListen(addr string) (listen string, done func(), err error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -49,8 +50,8 @@ func checkListen(addr string) (listen string, done func(), err error) {
 	return listen, func() { _ = taken.Close() }, nil
 }
 
-// dialAddress is how a client on this host reaches a server that listens on
-// addr: an address that means all of the host's is not one to dial.
+// dialAddress is the address at which a client on this host reaches a server that listens on
+// addr, which may mean all of the host's addresses.
 func dialAddress(addr string) string {
 	host, port, _ := net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {

@@ -51,8 +51,7 @@ of standard input. --eof ends the command's input.`,
 	return cmd
 }
 
-// passInput copies our standard input to that of a process, and ends it there
-// with eof.
+// passInput copies our standard input to that of a process, and closes it there if eof is set.
 func (a *app) passInput(ctx context.Context, s *session, id string, pid int, eof bool) error {
 	buf := make([]byte, 1<<20)
 	for {
@@ -94,7 +93,7 @@ func newProcessSignal(a *app) *cobra.Command {
 	return cmd
 }
 
-// signalNumber reads 15, TERM or SIGTERM.
+// signalNumber parses 15, TERM or SIGTERM.
 func signalNumber(text string) (int, error) {
 	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= 64 {
 		return n, nil

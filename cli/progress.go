@@ -11,8 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows how far long work is: one line that is drawn again and again
-// on a terminal, and plain lines elsewhere.
+// progress shows how far long work is: one line that is redrawn on a terminal, and plain lines
+// elsewhere.
 type progress struct {
 	w     io.Writer
 	live  bool
@@ -37,8 +37,8 @@ func (p *progress) step(step, message string, percent float64) {
 	}
 }
 
-// bytes shows how much of a file has been moved. A total of zero or less is
-// not known. It draws at most ten times a second, and only on a terminal.
+// bytes shows how much of a file has been moved. A total of zero or less means unknown. It draws
+// at most ten times a second, and only on a terminal.
 func (p *progress) bytes(name string, n, total int64) {
 	if !p.live || time.Now().Before(p.next) {
 		return
@@ -86,8 +86,7 @@ func join(step, message string) string {
 	return strings.Map(printable, line)
 }
 
-// printable drops what would move the cursor: the text may come from inside a
-// sandbox.
+// printable drops what would move the cursor: the text may come from inside a sandbox.
 func printable(r rune) rune {
 	if r == '\t' {
 		return ' '

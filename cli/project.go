@@ -111,7 +111,7 @@ raised or the month is over.
 	return cmd
 }
 
-// budgetText says what of a budget is spent.
+// budgetText shows how much of a budget is spent.
 func budgetText(b *bothy.BudgetState) string {
 	if b == nil {
 		return ""

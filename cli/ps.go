@@ -72,8 +72,7 @@ func processState(p bothy.ProcessInfo) string {
 	return "ended"
 }
 
-// commandLine is an argument vector for people; a shell's line is shown as the
-// line alone.
+// commandLine is an argument vector for people; for a shell, it is just the shell's line.
 func commandLine(argv []string) string {
 	if len(argv) == 4 && argv[1] == "-l" && argv[2] == "-c" {
 		argv = argv[3:]

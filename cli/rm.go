@@ -48,8 +48,8 @@ func sandboxIDs(list []*bothy.Sandbox) []string {
 	return ids
 }
 
-// each calls f for every id, prints those for which it succeeded, and continues
-// after a failure. The last failure decides the exit code.
+// each calls f for every id, prints those for which it succeeded, and continues after a failure.
+// The last failure determines the exit code.
 func (a *app) each(ids []string, f func(id string) error) error {
 	var failed error
 	for _, id := range ids {

@@ -69,8 +69,7 @@ func parseVolumes(words []string) ([]volume, error) {
 
 // run is the whole life of a sandbox that runs one command.
 func (a *app) run(ctx context.Context, s *session, create bothy.SandboxCreate, copies []volume, exec bothy.ExecRequest, input bool) (err error) {
-	// The creation is not interrupted: its answer holds the id that must be
-	// terminated.
+	// The creation is not interrupted: its answer has the id that must be terminated.
 	sandbox, err := a.create(context.WithoutCancel(ctx), s, create)
 	if err != nil {
 		return err
@@ -96,7 +95,7 @@ func (a *app) terminate(s *session, id string) error {
 	// The answer to print is the command's.
 	a.last.hold()
 	if err := s.sandboxes.Terminate(ctx, id); err != nil {
-		return fmt.Errorf("the sandbox %s was not terminated, and lives until its time is up: %w", id, err)
+		return fmt.Errorf("the sandbox %s was not terminated, and runs until its time is up: %w", id, err)
 	}
 	return nil
 }

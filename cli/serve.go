@@ -77,7 +77,7 @@ BOTHY_LISTEN, BOTHY_TEMPLATES and BOTHY_KERNELS, then from the file named by --c
 	return cmd
 }
 
-// settings puts the flags over the file and the environment.
+// settings applies the flags over the file and the environment.
 func (f serveFlags) settings(cmd *cobra.Command) (config.Config, error) {
 	c, err := config.Load(f.config, os.Getenv)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/bothy-dev/bothy/internal/wholefile"
 )
 
-// serverFile says which process is the server of a home. A pid alone would not
-// do: after the server's death another process may get it.
+// serverFile says which process is the server of a home. A pid alone would not suffice: after
+// the server's end another process may get it.
 type serverFile struct {
 	PID    int    `json:"pid"`
 	Start  string `json:"start"`
@@ -47,7 +47,7 @@ func describeServer(pid int, listen string) (*serverFile, error) {
 	return &serverFile{PID: pid, Start: start, Exe: exe, Listen: listen}, nil
 }
 
-// saveTo writes the file: `up` and the server that it started both do.
+// saveTo writes the file: `up` and the server that it started both do this.
 func (f *serverFile) saveTo(path string) error {
 	b, err := json.Marshal(f)
 	if err != nil {
@@ -75,8 +75,8 @@ func runningServer() (*serverFile, error) {
 	return &f, nil
 }
 
-// alive reports whether the process is still the one that was started. Its
-// binary may have been replaced meanwhile.
+// alive reports whether the process is still the one that was started. Its binary may have been
+// replaced meanwhile.
 func (f *serverFile) alive() bool {
 	start, err := startTime(f.PID)
 	if err != nil || start != f.Start {
@@ -86,8 +86,8 @@ func (f *serverFile) alive() bool {
 	return err == nil && strings.TrimSuffix(exe, " (deleted)") == strings.TrimSuffix(f.Exe, " (deleted)")
 }
 
-// log is the file that the process writes its log to, or "" if that is not a file
-// but the terminal or a service's journal.
+// log is the file that the process writes its log to, or "" if that is not a file but the
+// terminal or a service's journal.
 func (f *serverFile) log() string {
 	path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/2", f.PID))
 	if err != nil {
@@ -99,8 +99,8 @@ func (f *serverFile) log() string {
 	return path
 }
 
-// startTime is the time since boot at which a live process started, in ticks:
-// the 22nd field of its stat line. The second, its name, may hold anything.
+// startTime is the time since boot at which a live process started, in ticks: the 22nd field of
+// its stat line. The second, its name, may contain anything.
 func startTime(pid int) (string, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -116,8 +116,8 @@ func startTime(pid int) (string, error) {
 
 var errStillRunning = errors.New("it has not ended")
 
-// stop asks the process to end and waits for it. The descriptor of the process
-// makes sure that no other process gets the signal.
+// stop asks the process to end and waits for it. The descriptor of the process ensures that no
+// other process gets the signal.
 func (f *serverFile) stop(timeout time.Duration) error {
 	fd, err := unix.PidfdOpen(f.PID, 0)
 	if err == unix.ESRCH {
@@ -136,8 +136,7 @@ func (f *serverFile) stop(timeout time.Duration) error {
 	return waitProcess(fd, timeout)
 }
 
-// waitProcess waits until a process has ended, which makes its descriptor
-// readable.
+// waitProcess waits until a process has ended, which makes its descriptor readable.
 func waitProcess(fd int, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	for {

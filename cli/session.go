@@ -39,7 +39,7 @@ type session struct {
 // action is the body of a command that talks to the server.
 type action func(ctx context.Context, s *session, args []string) error
 
-// do makes a command's run function out of an action.
+// do turns an action into a command's run function.
 func (a *app) do(f action) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		s, err := a.connect()

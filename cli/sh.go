@@ -55,7 +55,7 @@ window may be resized; Ctrl-C and the like reach what runs inside.`,
 	return cmd
 }
 
-// shellLine makes one line of words: a single one is a line already.
+// shellLine makes one line of words; a single word is already a line.
 func shellLine(words []string) string {
 	if len(words) == 1 {
 		return words[0]
@@ -67,7 +67,7 @@ func shellLine(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// terminalEnv adds what programs ask to know about the terminal.
+// terminalEnv adds the variables that describe the terminal to programs.
 func terminalEnv(extra map[string]string) map[string]string {
 	env := map[string]string{"TERM": "xterm-256color"}
 	for _, name := range []string{"TERM", "COLORTERM"} {
@@ -81,7 +81,7 @@ func terminalEnv(extra map[string]string) map[string]string {
 	return env
 }
 
-// shell joins this terminal to one in the sandbox until that one ends.
+// shell connects this terminal to one in the sandbox until that ends.
 func (a *app) shell(ctx context.Context, s *session, id string, req bothy.TerminalRequest) error {
 	fd := int(a.stdin.Fd())
 	if !term.IsTerminal(fd) {
@@ -103,8 +103,8 @@ func (a *app) shell(ctx context.Context, s *session, id string, req bothy.Termin
 	defer func() { _ = term.Restore(fd, before) }()
 	defer context.AfterFunc(ctx, func() { _ = t.Close() })()
 	defer followSize(fd, t)()
-	// This copy is not waited for: a read from a terminal cannot be stopped, and
-	// the process ends soon after the shell.
+	// This copy is not waited for: a read from a terminal cannot be stopped, and the process
+	// ends soon after the shell.
 	go func() { _, _ = io.Copy(t, a.stdin) }()
 	_, copyErr := io.Copy(a.stdout, t)
 	return shellEnd(ctx, t, copyErr)
@@ -133,8 +133,7 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// followSize passes every change of the window's size on, until stop is
-// called.
+// followSize passes every change of the window's size on, until stop is called.
 func followSize(fd int, t bothy.Terminal) (stop func()) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)

@@ -69,8 +69,7 @@ changed, D is removed. A file of which only the times differ is not listed.`,
 	return cmd
 }
 
-// showSnapshot prints the id of a new snapshot, and says if it holds less than was
-// asked for.
+// showSnapshot prints the id of a new snapshot, and says if it contains less than was requested.
 func (a *app) showSnapshot(n *bothy.Snapshot, wait bothy.Durable) error {
 	if n.Detail != "" {
 		a.warn("%s", n.Detail)

@@ -114,8 +114,8 @@ func passphraseFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "passphrase-file", "", "`file` whose first line is the passphrase of the archive")
 }
 
-// readPassphrase reads the first line, so that no passphrase has to be in a
-// command line, where others can see it.
+// readPassphrase reads the first line, so that no passphrase has to be in a command line, where
+// others can see it.
 func readPassphrase(file string) (string, error) {
 	if file == "" {
 		return "", nil

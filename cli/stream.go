@@ -12,8 +12,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// stream runs a command with its output on our streams as it appears, and
-// returns its last event. When ctx ends, the command is killed.
+// stream runs a command with its output on our streams as it appears, and returns its last
+// event. When ctx ends, the command is killed.
 func (a *app) stream(ctx context.Context, s *session, id string, req bothy.ExecRequest) (bothy.ExecEvent, error) {
 	kind := a.inputKind()
 	if kind == inputFile {
@@ -55,8 +55,8 @@ func checkFinal(final bothy.ExecEvent, err error) (bothy.ExecEvent, error) {
 	return final, err
 }
 
-// streamPiped runs a command whose input arrives while it runs: it is started
-// in the background, fed, and followed to its end.
+// streamPiped runs a command whose input arrives while it runs: it is started in the background,
+// fed, and followed to its end.
 func (a *app) streamPiped(ctx context.Context, s *session, id string, req bothy.ExecRequest) (bothy.ExecEvent, error) {
 	req.Background = true
 	started, err := s.exec.Exec(ctx, id, req)
@@ -126,8 +126,7 @@ const (
 	inputPipe
 )
 
-// inputKind says what standard input is. A terminal is not passed on: that is
-// what sh is for.
+// inputKind determines what standard input is. A terminal is not passed on: sh does that.
 func (a *app) inputKind() inputKind {
 	info, err := a.stdin.Stat()
 	switch {
@@ -144,8 +143,8 @@ const maxWholeInput = 1 << 20
 
 var errInputTooLong = errors.New("standard input is too long for --json: it takes 1 MiB")
 
-// wholeInput puts standard input into the request. It fails, with the input
-// untouched if that is a file, when it is too long.
+// wholeInput puts standard input into the request. If it is too long, this fails, and leaves the
+// input untouched if that is a file.
 func (a *app) wholeInput(req *bothy.ExecRequest) error {
 	if a.inputKind() == inputNone {
 		return nil

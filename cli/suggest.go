@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// onlyCommands refuses a word that is no command of cmd, and names those that it
-// may have been meant to be.
+// onlyCommands refuses a word that is not a command of cmd, and names those that it may have
+// meant.
 func onlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -31,8 +31,7 @@ var valueKinds = map[string]string{
 	"int": "a whole number", "float64": "a number", "bool": "true or false", "duration": "a time such as 90s, 10m or 24h",
 }
 
-// flagDetail says what is wrong with a flag. The library's own message names Go
-// functions.
+// flagDetail explains what is wrong with a flag. The library's own message names Go functions.
 func flagDetail(err error) string {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {

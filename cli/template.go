@@ -131,7 +131,7 @@ installed in a template, as a software bill of materials in JSON.`,
 	return cmd
 }
 
-// writeText writes what the server has written, with one end of line.
+// writeText writes what the server has sent, with one line break at its end.
 func (a *app) writeText(text []byte) error {
 	_, err := a.stdout.Write(append(bytes.TrimRight(text, "\n"), '\n'))
 	return err

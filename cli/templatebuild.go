@@ -63,8 +63,8 @@ server, so they must be on its host.`,
 	return cmd
 }
 
-// imagePath makes the path of a file on this host absolute, since the server
-// works in another folder.
+// imagePath makes the path of a file on this host absolute, since the server works in another
+// folder.
 func imagePath(image string) string {
 	if !strings.HasPrefix(image, ".") && !filepath.IsAbs(image) {
 		return image
@@ -100,7 +100,7 @@ func (a *app) buildTemplate(ctx context.Context, s *session, req bothy.TemplateB
 	return t, err
 }
 
-// memoryOf says what a template keeps of processes.
+// memoryOf describes which processes a template keeps.
 func memoryOf(t *bothy.Template) string {
 	if t.Memory == nil {
 		return ""

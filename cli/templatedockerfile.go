@@ -52,7 +52,7 @@ func (f *dockerFlags) add(flags *pflag.FlagSet) {
 	f.network.addFor(flags, "restricted")
 }
 
-// request makes a request of the flags; the context is still to be uploaded.
+// request makes a request from the flags; the context is still to be uploaded.
 func (f *dockerFlags) request(name, folder string, stdin io.Reader) (req bothy.BuildRequest, err error) {
 	req = bothy.BuildRequest{
 		Name: name, Target: f.target, Engine: f.engine, CPU: f.cpu, MemoryMB: f.memory, DiskMB: f.disk,
@@ -91,7 +91,7 @@ func (f *dockerFlags) request(name, folder string, stdin io.Reader) (req bothy.B
 	return req, err
 }
 
-// buildArgs reads --build-arg; one without a value has that of the environment.
+// buildArgs parses --build-arg; one without a value has that of the environment.
 func (f *dockerFlags) buildArgs() (map[string]string, error) {
 	args := map[string]string{}
 	for _, text := range f.args {
@@ -140,7 +140,7 @@ func (f *dockerFlags) readSecrets() ([]bothy.BuildSecret, error) {
 	return list, nil
 }
 
-// fieldsOf reads NAME=VALUE,NAME=VALUE.
+// fieldsOf parses NAME=VALUE,NAME=VALUE.
 func fieldsOf(text string) map[string]string {
 	fields := map[string]string{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -152,7 +152,7 @@ func fieldsOf(text string) map[string]string {
 
 const registryUsage = "login for a registry, as `host=HOST,username=NAME,password-env=NAME` or password-src=FILE (repeatable)"
 
-// readLogins reads --registry. A password is never an argument, which others could see.
+// readLogins parses --registry. A password is never an argument, which others could see.
 func readLogins(given []string) ([]bothy.RegistryLogin, error) {
 	const hint = "Write it as host=HOST,username=NAME,password-env=NAME or password-src=FILE."
 	var list []bothy.RegistryLogin
@@ -206,8 +206,8 @@ func (a *app) dockerBuild(ctx context.Context, s *session, f *dockerFlags, name,
 	return a.followBuild(ctx, s, b)
 }
 
-// followBuild shows a build's log until its end, and then the template. The interrupt of a
-// terminal leaves the build alone.
+// followBuild shows a build's log until its end, and then the template. Interrupting it leaves
+// the build running.
 func (a *app) followBuild(ctx context.Context, s *session, b *bothy.Build) error {
 	var last bothy.BuildEvent
 	step := ""
@@ -241,8 +241,8 @@ func (a *app) followBuild(ctx context.Context, s *session, b *bothy.Build) error
 	return a.show(last.Template, func(w io.Writer) { printTemplate(w, last.Template) })
 }
 
-// openLeft opens a shell in the sandbox that a failed build has left, if there is one and
-// this is a terminal, and ends the sandbox after it.
+// openLeft opens a shell in the sandbox that a failed build has left, if there is one and this
+// is a terminal, and then ends the sandbox.
 func (a *app) openLeft(ctx context.Context, s *session, b *bothy.Build, failed *bothy.Error) error {
 	if b.SandboxID == "" || !term.IsTerminal(int(a.stdin.Fd())) {
 		return failed

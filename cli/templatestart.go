@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// startFlags are those of a program that runs already in new sandboxes.
+// startFlags describe a program that already runs in new sandboxes.
 type startFlags struct {
 	start, ready string
 	want         bothy.TemplateStart
@@ -41,7 +41,7 @@ func (f *startFlags) read() (*bothy.TemplateStart, error) {
 	return nil, nil
 }
 
-// readyOf reads one text for the four ways in which a program can be ready.
+// readyOf parses a text in one of the four forms of readiness.
 func readyOf(text string) *bothy.TemplateReady {
 	port, err := strconv.Atoi(text)
 	switch {

@@ -34,8 +34,8 @@ func unpack(r io.Reader, folder string) (refused []string, err error) {
 	defer root.Close()
 	u := &unpacker{root: root}
 	err = u.readAll(tar.NewReader(r))
-	// Links come last, so that nothing is written through them, and folders'
-	// times after all that changes them.
+	// Links come last, so that nothing is written through them, and folders' times after
+	// everything that changes them.
 	if err == nil {
 		err = u.writeLinks()
 	}
@@ -118,7 +118,8 @@ func (u *unpacker) hardLink(h *tar.Header) error {
 	return u.root.Link(path.Clean(h.Linkname), h.Name)
 }
 
-// clear makes room for a new entry: folders above it, and nothing in its place.
+// clear makes room for a new entry: it makes its parent folders, and removes what is in its
+// place.
 func (u *unpacker) clear(name string) error {
 	if err := u.root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
@@ -138,9 +139,8 @@ func (u *unpacker) writeLinks() error {
 			return err
 		}
 	}
-	// A link may lead out only by way of another one, so all are made first and
-	// then followed by os.Root, which knows. Taking one away can only make
-	// others dangle.
+	// A link may lead out only by way of another one, so all are made first and then followed by
+	// os.Root, which checks. Removing one can only make others dangle.
 	for _, h := range u.links {
 		why := "outside of the destination"
 		if _, err := u.root.Stat(h.Name); err == nil || errors.Is(err, fs.ErrNotExist) {

@@ -18,7 +18,7 @@ type upResult struct {
 	PID            int      `json:"pid"`
 	AlreadyRunning bool     `json:"already_running"`
 	Credentials    string   `json:"credentials"`
-	Log            string   `json:"log"` // "" where it goes to no file
+	Log            string   `json:"log"` // "" if it goes to no file
 	Templates      []string `json:"templates"`
 }
 
@@ -87,7 +87,7 @@ func (a *app) up(ctx context.Context, f upFlags, serveArgs []string) error {
 	})
 }
 
-// ensureServer returns the server of this home, and starts it if need be.
+// ensureServer returns the server of this home, and starts it if necessary.
 func (a *app) ensureServer(ctx context.Context, f upFlags, serveArgs []string) (server *serverFile, already bool, err error) {
 	if server, err = runningServer(); err != nil {
 		return nil, false, err

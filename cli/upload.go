@@ -40,7 +40,7 @@ func (u *uploader) put(ctx context.Context, sources []string, to string) error {
 	return nil
 }
 
-// look returns what is at a path in the sandbox.
+// look describes what is at a path in the sandbox.
 func (u *uploader) look(ctx context.Context, path string) (exists, isDir bool, err error) {
 	info, err := u.session.files.Stat(ctx, u.id, path, u.user)
 	if bothy.ErrorCode(err) == bothy.CodeFileNotFound {
@@ -74,8 +74,8 @@ func (u *uploader) putOne(ctx context.Context, source, to string, into, exists b
 	return fmt.Errorf("cannot copy %s: it is neither a file nor a folder", source)
 }
 
-// baseName is the name that a copy gets inside a folder; "" if the source means
-// the folder's content.
+// baseName is the name that a copy gets inside a folder; "" if the source means the folder's
+// content.
 func baseName(source string) string {
 	if source == "." || strings.HasSuffix(source, "/.") {
 		return ""
@@ -132,8 +132,7 @@ func (u *uploader) mkdir(ctx context.Context, to string) error {
 	return err
 }
 
-// packFolder writes all that is below folder as a tar, with names relative to
-// it.
+// packFolder writes everything below folder as a tar, with names relative to it.
 func packFolder(ctx context.Context, w io.Writer, folder string, warn func(string, ...any)) error {
 	tw := tar.NewWriter(w)
 	err := filepath.WalkDir(folder, func(name string, entry fs.DirEntry, err error) error {

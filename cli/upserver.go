@@ -15,14 +15,13 @@ import (
 	"github.com/bothy-dev/bothy/server"
 )
 
-// startTimeout bounds the time until the server answers. It may have to adopt
-// many sandboxes first.
+// startTimeout bounds the time until the server answers. It may have to adopt many sandboxes
+// first.
 const startTimeout = 60 * time.Second
 
 func logPath() string { return filepath.Join(home(), "server.log") }
 
-// adminPath is where the server writes the key that it creates at its first
-// start.
+// adminPath is where the server writes the key that it creates at its first start.
 func adminPath() string { return filepath.Join(home(), server.AdminFile) }
 
 // startServer starts `bothy serve` in a new session, and waits until it
@@ -75,7 +74,7 @@ func serveCommand(listen string, args []string) *exec.Cmd {
 	return cmd
 }
 
-// hasEnded reports whether a process has ended of which that is to be thought.
+// hasEnded reports whether a process that may have ended has.
 func hasEnded(ended <-chan struct{}) bool {
 	select {
 	case <-ended:
@@ -85,10 +84,10 @@ func hasEnded(ended <-chan struct{}) bool {
 	}
 }
 
-var errServerEnded = errors.New("the server ended at once; its last lines are above")
+var errServerEnded = errors.New("the server ended immediately; its last lines are above")
 
-// waitHealthy asks again and again until the server answers. ended, if not
-// nil, is closed when the server has ended.
+// waitHealthy polls until the server answers. ended, if not nil, is closed when the server has
+// ended.
 func (a *app) waitHealthy(ctx context.Context, server *serverFile, ended <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

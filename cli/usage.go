@@ -69,7 +69,7 @@ With --json each page of the answer is printed as the API sent it, one a line.`,
 			} else {
 				all.Items = append(all.Items, r.Items...)
 			}
-			// The pages after the first are of the same time.
+			// The pages after the first cover the same time.
 			q.From, q.To = r.From, r.To
 			if q.Cursor = r.NextCursor; q.Cursor == "" {
 				break

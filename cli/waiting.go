@@ -7,11 +7,11 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// quiet is how long a person waits without being told what for.
+// quiet is how long a person waits before being told why.
 const quiet = 1500 * time.Millisecond
 
-// create creates a sandbox. If that takes long it shows what the server is doing,
-// such as fetching a kernel for its first virtual machine.
+// create creates a sandbox. If that takes long, it shows what the server is doing, such as
+// fetching a kernel for its first virtual machine.
 func (a *app) create(ctx context.Context, s *session, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	watched, stop := context.WithCancel(ctx)
 	told := make(chan struct{})
@@ -45,7 +45,7 @@ func (a *app) tellOfPreparation(ctx context.Context, s *session, begun time.Time
 	})
 }
 
-// say shows a step of which it is not known how much of the work it is.
+// say shows a step of unknown progress.
 func (p *progress) say(step, message string) {
 	if p.live {
 		p.draw(join(step, message))

@@ -45,7 +45,7 @@ webhook set --enable continues where it stopped.`,
 	return cmd
 }
 
-// webhookHealth says in a word or two how it goes.
+// webhookHealth describes the state in a word or two.
 func webhookHealth(h *bothy.Webhook) string {
 	switch {
 	case h.DisabledReason != "":

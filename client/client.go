@@ -17,12 +17,11 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// CodeUnreachable is the code of errors for which no server was reached, or
-// its answer broke off.
+// CodeUnreachable is the code of errors if no server was reached, or its answer broke off.
 const CodeUnreachable bothy.Code = "server_unreachable"
 
-// Client is a server, seen from outside. Its fields are the server's services;
-// the caller is the owner of the key, and not the one in the context.
+// Client is a server, seen from outside. Its fields are the server's services; the caller is the
+// owner of the key, not the one in the context.
 type Client struct {
 	Sandboxes *Sandboxes
 	Exec      *Exec
@@ -55,7 +54,7 @@ type Client struct {
 // Option changes a client.
 type Option func(*conn)
 
-// WithHTTPClient makes the client use h, for tests and for special transports.
+// WithHTTPClient makes the client use h, for tests and special transports.
 func WithHTTPClient(h *http.Client) Option { return func(c *conn) { c.http = h } }
 
 // WithUserAgent sets the client's User-Agent.
@@ -78,12 +77,12 @@ func New(baseURL, key string, opts ...Option) *Client {
 	}
 }
 
-// CAFileEnv names a file with certificate authorities to trust in addition to those of
-// the host, in PEM, for servers whose certificate comes from one's own.
+// CAFileEnv names a file with certificate authorities to trust in addition to those of the host,
+// in PEM, for servers with a certificate of a private authority.
 const CAFileEnv = "BOTHY_CA_FILE"
 
-// Transport is what clients send with unless told otherwise. It has no time
-// limits on answers: a command may run for days.
+// Transport is the default transport of clients. It has no time limits on answers: a command may
+// run for days.
 func Transport() http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = 64
@@ -133,9 +132,8 @@ func (c *Client) Do(ctx context.Context, method, path string, body any) (json.Ra
 	return raw, err
 }
 
-// Stream sends any request whose answer is a stream of events, and calls fn
-// with the JSON of each, exactly as the server wrote it. It returns nil when
-// the server has ended the stream.
+// Stream sends any request whose answer is a stream of events, and calls fn with the JSON of
+// each, exactly as the server wrote it. It returns nil when the server has ended the stream.
 func (c *Client) Stream(ctx context.Context, method, path string, body any, fn func(json.RawMessage) error) error {
 	return c.conn.events(ctx, method, path, nil, body, fn)
 }
@@ -147,9 +145,8 @@ func (c *Client) Health(ctx context.Context) error {
 
 type idempotencyKey struct{}
 
-// WithIdempotencyKey makes the next changing call with this context safe to
-// repeat: a repetition with the same key does nothing more, and gets the first
-// answer.
+// WithIdempotencyKey makes the next changing call with this context safe to repeat: a repetition
+// with the same key has no further effect, and gets the first answer.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, idempotencyKey{}, key)
 }

@@ -36,7 +36,7 @@ func (c *conn) request(ctx context.Context, method, path string, query url.Value
 	}
 	r, err := http.NewRequestWithContext(ctx, method, target, body)
 	if err != nil || r.URL.Host == "" {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "the server's URL %q is not right", c.base).
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the server's URL %q is not valid", c.base).
 			WithHint("Set BOTHY_URL to something like http://127.0.0.1:7700.").Because(err)
 	}
 	r.Header = c.header(ctx)
@@ -54,8 +54,8 @@ func (c *conn) header(ctx context.Context) http.Header {
 	return h
 }
 
-// send returns an answer that reports success. The caller closes its body. What the
-// server was too busy to begin is sent again.
+// send returns an answer that reports success. The caller closes its body. It retries requests
+// that the server was too busy to start.
 func (c *conn) send(r *http.Request) (*http.Response, error) {
 	for try := 0; ; try++ {
 		res, err := c.http.Do(r)
@@ -73,7 +73,7 @@ func (c *conn) send(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// call sends JSON and reads JSON. in and out may be nil; query too.
+// call sends JSON and reads JSON. in, out and query may be nil.
 func (c *conn) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	r, err := c.jsonRequest(ctx, method, path, query, in)
 	if err != nil {
@@ -133,7 +133,7 @@ func items[T any](ctx context.Context, c *conn, method, path string, query url.V
 // events calls fn with the data of each event.
 func (c *conn) events(ctx context.Context, method, path string, query url.Values, in any, fn func(json.RawMessage) error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // where fn gives up, the server must learn of it
+	defer cancel() // if fn stops early, the server must notice
 	r, err := c.jsonRequest(ctx, method, path, query, in)
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (c *conn) readEvents(ctx context.Context, r *bufio.Reader, fn func(json.Raw
 			}
 			data = append(data, value...)
 		case "":
-			if len(line) > 0 || data == nil { // a comment, or nothing to tell
+			if len(line) > 0 || data == nil { // a comment, or an empty event
 				continue
 			}
 			if name == "error" {
@@ -203,7 +203,7 @@ func (c *conn) unreadable(err error) error {
 		WithHint("Use a client of about the server's version.").Because(err)
 }
 
-// follow is stream for what does not end by itself: then the end is an error.
+// follow is stream for streams that do not end by themselves: the end is an error.
 func follow[T any](ctx context.Context, c *conn, path string, query url.Values, fn func(T) error) error {
 	if err := stream(ctx, c, http.MethodGet, path, query, nil, fn); err != nil {
 		return err
@@ -232,7 +232,7 @@ func problem(text []byte) *bothy.Error {
 		Code         bothy.Code
 		Detail, Hint string
 	}
-	_ = json.Unmarshal(text, &p) // what is no problem has no code
+	_ = json.Unmarshal(text, &p) // an answer that is not a problem has no code
 	return &bothy.Error{Code: p.Code, Detail: p.Detail, Hint: p.Hint}
 }
 

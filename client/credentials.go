@@ -15,15 +15,15 @@ import (
 // DefaultURL is where `bothy up` starts a server.
 const DefaultURL = "http://127.0.0.1:7700"
 
-// Credentials say which server to use, and as whom.
+// Credentials say which server to use, and with which key.
 type Credentials struct {
 	URL    string `json:"url"`
 	APIKey string `json:"api_key"`
 }
 
-// CredentialsPath is the file that `bothy up` and `bothy serve` write:
-// bothy/credentials.json in $XDG_CONFIG_HOME, or in ~/.config if that is not
-// set, or has no such file while ~/.config does.
+// CredentialsPath is the file that `bothy up` and `bothy serve` write: bothy/credentials.json in
+// $XDG_CONFIG_HOME, or in ~/.config if that is not set, or if it has no such file but ~/.config
+// does.
 func CredentialsPath() (string, error) {
 	const name = "bothy/credentials.json"
 	xdg := os.Getenv("XDG_CONFIG_HOME")
@@ -50,9 +50,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// LoadCredentials uses BOTHY_URL and BOTHY_API_KEY, and whatever is missing
-// from the file; but the file's key is only used for the file's server. Without
-// any key the error is CodeUnauthenticated.
+// LoadCredentials uses BOTHY_URL and BOTHY_API_KEY, and takes whatever is missing from the file;
+// but the file's key is only used for the file's server. Without any key the error is
+// CodeUnauthenticated.
 func LoadCredentials() (Credentials, error) {
 	c := Credentials{URL: os.Getenv("BOTHY_URL"), APIKey: os.Getenv("BOTHY_API_KEY")}
 	if c.URL == "" || c.APIKey == "" {
@@ -100,7 +100,7 @@ func readCredentials() (Credentials, error) {
 	return c, nil
 }
 
-// SaveCredentials writes the file, for its owner alone, whole or not at all.
+// SaveCredentials writes the file, readable only by its owner, atomically.
 func SaveCredentials(c Credentials) error {
 	path, err := CredentialsPath()
 	if err != nil {

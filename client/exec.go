@@ -33,15 +33,15 @@ func (e *Exec) ExecStream(ctx context.Context, id string, req bothy.ExecRequest,
 	return e.untilFinal(ctx, http.MethodPost, sandboxPath(id, "/exec"), nil, req, fn)
 }
 
-// encodeStdin writes input that is not text so that JSON can hold it.
+// encodeStdin encodes input that is not text for JSON.
 func encodeStdin(req *bothy.ExecRequest) {
 	if !utf8.ValidString(req.Stdin) {
 		req.Stdin, req.StdinEncoding = base64.StdEncoding.EncodeToString([]byte(req.Stdin)), "base64"
 	}
 }
 
-// untilFinal reads the events of a command. If they stop before its final
-// event, the connection was lost.
+// untilFinal reads the events of a command. If they stop before its final event, the connection
+// was lost.
 func (e *Exec) untilFinal(ctx context.Context, method, path string, q url.Values, in any, fn func(bothy.ExecEvent) error) error {
 	final := false
 	err := e.conn.events(ctx, method, path, q, in, func(raw json.RawMessage) error {
@@ -58,8 +58,8 @@ func (e *Exec) untilFinal(ctx context.Context, method, path string, q url.Values
 	return err
 }
 
-// execEvent reads an event of a command. Data without escapes, which base64
-// always is, is taken out before, because it is long and the decoder slow.
+// execEvent decodes an event of a command. It extracts data without escapes, such as base64,
+// first, because it is long and the decoder slow.
 func execEvent(raw []byte) (bothy.ExecEvent, error) {
 	var ev bothy.ExecEvent
 	const key = `"data":"`

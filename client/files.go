@@ -16,7 +16,7 @@ import (
 // Files is the server's bothy.FileService.
 type Files struct{ conn *conn }
 
-// largeUpload is from where on an upload first asks whether it is welcome.
+// largeUpload is the size from which an upload first asks whether it will be accepted.
 const largeUpload = 1 << 20
 
 func fileQuery(path, user string) url.Values {
@@ -81,7 +81,7 @@ func (f *Files) put(ctx context.Context, path string, q url.Values, contentType 
 
 // upload sends a body of bytes, of any size, and decodes the answer into out.
 func (c *conn) upload(ctx context.Context, method, path string, q url.Values, h http.Header, body io.Reader, out any) error {
-	// The caller's reader is the caller's to close.
+	// The caller closes its own reader.
 	r, err := c.request(ctx, method, path, q, io.NopCloser(body))
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (c *conn) upload(ctx context.Context, method, path string, q url.Values, h 
 	return nil
 }
 
-// sized is a reader of which the caller knows how much it gives.
+// sized is a reader whose length the caller knows.
 type sized struct {
 	io.Reader
 	size int64

@@ -14,7 +14,7 @@ type Links struct{ conn *conn }
 
 var _ bothy.LinkService = (*Links)(nil)
 
-// CreateLink implements bothy.LinkService. Only here does the link have its URL.
+// CreateLink implements bothy.LinkService. Only this answer contains the link's URL.
 func (l *Links) CreateLink(ctx context.Context, sandboxID string, req bothy.LinkCreate) (*bothy.Link, error) {
 	body := struct {
 		Port           int            `json:"port"`

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxRetries is how often a call is sent again that the server was too busy for.
+	// maxRetries is how often a call is retried that the server was too busy for.
 	maxRetries = 3
 	// longestPause limits how long the server may make us wait before a retry.
 	longestPause = 30 * time.Second

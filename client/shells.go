@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Shells are the kept shells of sandboxes: each a bash whose directory and variables
+// Shells are the persistent shells of sandboxes: each a bash whose directory and variables
 // persist. bothy.DefaultShell is the one that every sandbox has.
 type Shells struct{ conn *conn }
 
@@ -22,7 +22,7 @@ func (s *Shells) Create(ctx context.Context, id string, req bothy.ShellCreate) (
 	return get[bothy.Shell](ctx, s.conn, http.MethodPost, sandboxPath(id, "/shells"), nil, req)
 }
 
-// List returns the shells of a sandbox, those that have been used or made.
+// List returns the shells of a sandbox that were made or used.
 func (s *Shells) List(ctx context.Context, id string) ([]bothy.Shell, error) {
 	return items[bothy.Shell](ctx, s.conn, http.MethodGet, sandboxPath(id, "/shells"), nil, nil)
 }
@@ -46,7 +46,7 @@ func (s *Shells) ExecStream(ctx context.Context, id, shell string, req bothy.She
 	return err
 }
 
-// Interrupt ends the command that runs in a shell, and not the shell. Where none runs it is
+// Interrupt ends the command that runs in a shell, but not the shell. If none runs, the error is
 // CodeConflict.
 func (s *Shells) Interrupt(ctx context.Context, id, shell string) error {
 	return s.conn.call(ctx, http.MethodPost, shellPath(id, shell, "/interrupt"), nil, nil, nil)

@@ -53,7 +53,7 @@ type terminal struct {
 	ws   *websocket.Conn
 	pid  int
 	out  *io.PipeReader
-	// done is closed when the terminal has ended; after that exit and err hold.
+	// done is closed when the terminal has ended; then exit and err are set.
 	done chan struct{}
 	exit int
 	err  error
@@ -83,7 +83,7 @@ func (t *terminal) receive(to *io.PipeWriter) {
 	}
 }
 
-// ending reads the exit code from the way in which the server hung up.
+// ending derives the exit code from the way in which the server hung up.
 func (t *terminal) ending(err error) (int, error) {
 	var closed websocket.CloseError
 	if !errors.As(err, &closed) {

@@ -17,7 +17,7 @@ const webhooksPath = "/v1/webhooks"
 
 func webhookPath(id string) string { return webhooksPath + "/" + url.PathEscape(id) }
 
-// CreateWebhook implements bothy.WebhookService. Only here does the webhook have its secret.
+// CreateWebhook implements bothy.WebhookService. Only this answer contains the webhook's secret.
 func (w *Webhooks) CreateWebhook(ctx context.Context, req bothy.WebhookCreate) (*bothy.Webhook, error) {
 	return get[bothy.Webhook](ctx, w.conn, http.MethodPost, webhooksPath, nil, req)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// The keys of this world.
+// The keys of the fake.
 const (
 	Admin    = "key-admin"
 	Writer   = "key-writer"   // sandboxes read and write, templates read and write
@@ -46,7 +46,7 @@ func NewTokens() *Tokens {
 	}}
 }
 
-// Add makes one more key, which opens everything.
+// Add adds a key for everything.
 func (t *Tokens) Add(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +81,7 @@ func (t *Tokens) Hold(ctx context.Context, key string, end func(error)) (*bothy.
 	return c, func() {}, nil
 }
 
-// End ends all that holds a token, for the reason, and its key.
+// End ends everything that holds a token, for the given reason, and its key.
 func (t *Tokens) End(id string, cause error) {
 	t.mu.Lock()
 	ends := t.held[id]
@@ -184,7 +184,7 @@ func (a *Answers) ForgetAnswer(_ context.Context, project, key string) error {
 	return nil
 }
 
-// Everything the answers hold, for tests that look for secrets.
+// Everything returns what the answers hold, for tests that look for secrets.
 func (a *Answers) Everything() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

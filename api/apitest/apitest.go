@@ -1,6 +1,5 @@
-// Package apitest is a make-believe Bothy for tests of what stands before the
-// services: the doors and the clients. It holds sandboxes, files and snapshots
-// in memory and knows a handful of commands.
+// Package apitest is a fake Bothy for tests of what is in front of the services: the APIs and
+// the clients. It holds sandboxes, files and snapshots in memory and knows a few commands.
 package apitest
 
 import (
@@ -46,14 +45,13 @@ type World struct {
 	Done []string
 	// RefuseImports refuses archives before a byte of them is read.
 	RefuseImports bool
-	// Canceled gets the id of every sandbox in which a command was given up.
+	// Canceled receives the id of every sandbox in which a command was cancelled.
 	Canceled chan string
 	// left is the terminal that was detached last.
 	left *terminal
-	// Finish, when it is closed, ends the command "wait".
+	// Finish, when closed, ends the command "wait".
 	Finish chan struct{}
-	// Busy, when not nil, holds Create until it is closed; each call says so
-	// on Waiting first.
+	// Busy, if not nil, blocks Create until it is closed; each call sends to Waiting first.
 	Busy    chan struct{}
 	Waiting chan struct{}
 }
@@ -65,7 +63,7 @@ type sandbox struct {
 	contexts  []bothy.CodeContext
 }
 
-// Epoch is when everything happens.
+// Epoch is the time at which everything happens.
 var Epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 var (
@@ -92,7 +90,7 @@ func New() *World {
 	}
 }
 
-// Fail makes every call fail from now on; nil ends that.
+// Fail makes every call fail from now on, until it is called with nil.
 func (w *World) Fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 type Audit struct {
 	mu      sync.Mutex
 	records []bothy.AuditRecord
-	// Full, if set, is why nothing more can be recorded.
+	// Full, if set, is the reason why nothing more can be recorded.
 	Full error
 	// Asked is the last filter.
 	Asked bothy.AuditFilter

@@ -8,8 +8,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// RunCode implements bothy.CodeService. The code "raise" raises, "wait" waits
-// to be given up, and all other code is displayed.
+// RunCode implements bothy.CodeService. The code "raise" raises, "wait" waits to be cancelled,
+// and all other code is displayed.
 func (w *World) RunCode(ctx context.Context, id string, req bothy.CodeRequest) (*bothy.CodeResult, error) {
 	if err := w.beginCode(ctx, id, req); err != nil {
 		return nil, err

@@ -13,8 +13,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// process is a background command. It echoes its input until it is killed or
-// its input ends.
+// process is a background command. It echoes its input until it is killed or its input ends.
 type process struct {
 	info   bothy.ProcessInfo
 	output []byte
@@ -27,7 +26,7 @@ func (p *process) touch() {
 	p.changed = make(chan struct{})
 }
 
-// run implements the commands of this world.
+// run implements the commands of the fake.
 func run(line string) (stdout, stderr string, exit int) {
 	name, rest, _ := strings.Cut(line, " ")
 	switch name {
@@ -70,7 +69,7 @@ func (b *sandbox) awake() error {
 	return bothy.Errorf(bothy.CodeSandboxPaused, "the sandbox %s is paused", b.ID).WithHint("Resume it first: POST /v1/sandboxes/%s/resume.", b.ID)
 }
 
-// Started reports whether a command was the last to be begun.
+// Started reports whether a command was the last to be started.
 func (w *World) Started(command string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,8 +80,8 @@ func cancelled(ctx context.Context) error {
 	return bothy.Errorf(bothy.CodeCommandCancelled, "the caller left").WithHint("Stay.").Because(ctx.Err())
 }
 
-// Exec implements bothy.ExecService. The command "wait" waits to be given up, or
-// for Finish to be closed.
+// Exec implements bothy.ExecService. The command "wait" waits to be cancelled, or for Finish to
+// be closed.
 func (w *World) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*bothy.ExecResult, error) {
 	if err := w.begin(ctx, id, req); err != nil {
 		return nil, err
@@ -117,8 +116,8 @@ func (w *World) spawn(id string, req bothy.ExecRequest) *bothy.ExecResult {
 	return &bothy.ExecResult{PID: pid}
 }
 
-// ExecStream implements bothy.ExecService. The command "wait" writes "ready"
-// and then waits to be given up.
+// ExecStream implements bothy.ExecService. The command "wait" writes "ready" and then waits to
+// be cancelled.
 func (w *World) ExecStream(ctx context.Context, id string, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error {
 	if err := w.begin(ctx, id, req); err != nil {
 		return err
@@ -289,7 +288,7 @@ func (t *terminal) Detach() error {
 	t.world.mu.Lock()
 	t.world.left = next
 	t.world.mu.Unlock()
-	return t.Close() // this handle hears no more
+	return t.Close() // this handle gets no more output
 }
 
 type terminal struct {

@@ -183,7 +183,7 @@ func (w Files) Remove(ctx context.Context, id, p, _ string) error {
 	return nil
 }
 
-// Watch implements bothy.FileService: one event at once, and no more.
+// Watch implements bothy.FileService: it reports one event immediately, and no more.
 func (w Files) Watch(ctx context.Context, id, p, _ string, recursive bool, fn func(bothy.FileEvent) error) error {
 	w.mu.Lock()
 	_, _, err := w.file(ctx, id, p)
@@ -198,8 +198,8 @@ func (w Files) Watch(ctx context.Context, id, p, _ string, recursive bool, fn fu
 	return ctx.Err()
 }
 
-// ReadArchive implements bothy.FileService. The bytes are not a tar, since
-// nothing on the way may depend on that.
+// ReadArchive implements bothy.FileService. The bytes are not a tar, since nothing on the way
+// may depend on that.
 func (w Files) ReadArchive(ctx context.Context, id, p, _ string, o bothy.ArchiveOptions) (io.ReadCloser, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

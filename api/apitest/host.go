@@ -22,7 +22,7 @@ func (*Host) Host(ctx context.Context) (*bothy.Host, error) {
 // Cluster is a bothy.ClusterService of two hosts.
 type Cluster struct {
 	mu sync.Mutex
-	// cordoned is what is wanted of the host two, which is lost.
+	// cordoned is the desired state of the host two, which is lost.
 	cordoned, removed bool
 }
 

@@ -24,7 +24,7 @@ func (w *World) Metrics(ctx context.Context, id string) (*bothy.Metrics, error) 
 	return m, nil
 }
 
-// MetricsHistory implements bothy.MetricsService, with one measurement of each second of
+// MetricsHistory implements bothy.MetricsService, with one measurement for each second of
 // Epoch's minute.
 func (w *World) MetricsHistory(ctx context.Context, id string, from, to time.Time) ([]*bothy.Metrics, error) {
 	w.mu.Lock()
@@ -60,8 +60,8 @@ func (w *World) LatestMetrics(ctx context.Context) ([]*bothy.SandboxMetrics, err
 	return list, nil
 }
 
-// DialPort implements bothy.PortService. On port 7 everything comes back, and
-// the line "bye" ends it; on port 8080 is the world's Server.
+// DialPort implements bothy.PortService. Port 7 echoes, until the line "bye"; port 8080 is the
+// world's Server.
 func (w *World) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

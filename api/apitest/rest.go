@@ -107,7 +107,7 @@ func (w *World) Snapshots(ctx context.Context, f bothy.SnapshotFilter) (p bothy.
 	return p, w.err
 }
 
-// CompareSnapshots implements bothy.SnapshotService: the names are all that can differ.
+// CompareSnapshots implements bothy.SnapshotService: only the names can differ.
 func (w *World) CompareSnapshots(ctx context.Context, since, id string, limit int) (*bothy.SnapshotChanges, error) {
 	old, err := w.Snapshot(ctx, since)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Usage is a bothy.UsageService that answers every query with the same.
+// Usage is a bothy.UsageService that gives every query the same answer.
 type Usage struct {
 	mu   sync.Mutex
 	last bothy.UsageQuery

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// smallBytes is what every request may take without being counted: their number
-	// is bounded.
+	// smallBytes is how much memory every request may use without being counted: their number is
+	// limited.
 	smallBytes = 64 << 10
-	// DecodeFactor is how often a JSON body is in memory while it is decoded and
+	// DecodeFactor is how many copies of a JSON body are in memory while it is decoded and
 	// checked, and decodedFactor after that.
 	DecodeFactor, decodedFactor = 6, 2
 	// itemBytes is roughly the memory for an item of a page until it is sent.
@@ -29,9 +29,8 @@ type load struct {
 	body     int64
 }
 
-// Admit reserves a request's place among those of its project until it ends. It may
-// wait for that. It may be called again for an admitted request, and then does
-// nothing.
+// Admit reserves a place for a request among those of its project until it ends. It may wait for
+// that. It may be called again for an admitted request, and then does nothing.
 func (s *Chain) Admit(r *http.Request) (*http.Request, error) {
 	info, caller, limits := RequestFrom(r.Context()), bothy.CallerFrom(r.Context()), s.Inflight
 	if limits == nil || info == nil || caller == nil || info.admitted {
@@ -55,7 +54,7 @@ func (s *Chain) Admit(r *http.Request) (*http.Request, error) {
 	return r, takeForPage(r)
 }
 
-// AdmitOther is admit for a request that another protocol decodes.
+// AdmitOther is Admit for a request that another protocol decodes.
 func (s *Chain) AdmitOther(r *http.Request) (*http.Request, error) {
 	r, err := s.Admit(r)
 	if err == nil {
@@ -64,7 +63,7 @@ func (s *Chain) AdmitOther(r *http.Request) (*http.Request, error) {
 	return r, err
 }
 
-// StaysOpen reports whether a request has no end of its own.
+// StaysOpen reports whether a request does not end by itself.
 func StaysOpen(r *http.Request, c *Operation) bool {
 	if r.Header.Get("Upgrade") != "" || WantsEvents(r.Header.Get("Accept")) && r.Method == http.MethodGet {
 		return true
@@ -72,7 +71,7 @@ func StaysOpen(r *http.Request, c *Operation) bool {
 	if c == nil || len(c.Returns) == 0 {
 		return false
 	}
-	for _, f := range c.Returns { // a call that also answers with events was asked for them
+	for _, f := range c.Returns { // a call that can answer with events was asked for them
 		if f.ContentType == EventsType && (len(c.Returns) == 1 || WantsEvents(r.Header.Get("Accept"))) {
 			return true
 		}
@@ -80,7 +79,7 @@ func StaysOpen(r *http.Request, c *Operation) bool {
 	return false
 }
 
-// takeForPage takes memory for a page of a list before it is read.
+// takeForPage reserves memory for a page of a list before it is read.
 func takeForPage(r *http.Request) error {
 	limit, err := strconv.ParseInt(r.URL.Query().Get("limit"), 10, 32)
 	if err != nil || r.Method != http.MethodGet || limit*itemBytes <= smallBytes {
@@ -89,7 +88,7 @@ func takeForPage(r *http.Request) error {
 	return bothy.TakeMemory(r.Context(), min(limit, 1000)*itemBytes)
 }
 
-// takeForBody takes memory for the body of a request that another protocol decodes.
+// takeForBody reserves memory for the body of a request that another protocol decodes.
 func takeForBody(r *http.Request) error {
 	if r.Body == nil || r.ContentLength == 0 {
 		return nil
@@ -103,7 +102,7 @@ func takeForBody(r *http.Request) error {
 	return nil
 }
 
-// countedBody takes memory as a body of unknown length comes.
+// countedBody reserves memory as a body of unknown length arrives.
 type countedBody struct {
 	io.ReadCloser
 	ctx         context.Context
@@ -122,15 +121,15 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Decoded releases the memory that a body took while it was decoded.
+// Decoded releases the memory that a body used while it was decoded.
 func Decoded(ctx context.Context) {
 	if info := RequestFrom(ctx); info != nil && info.memory != nil && info.body > 0 {
 		info.memory.Keep(info.body * decodedFactor)
 	}
 }
 
-// readAll reads a body of size bytes, or of an unknown length when that is negative,
-// as memory can be had for it.
+// readAll reads a body of size bytes, or of an unknown length if size is negative, as far as
+// memory is available for it.
 func readAll(ctx context.Context, r io.Reader, size int64) (b []byte, err error) {
 	room := max(size, 0)
 	if size < 0 {

@@ -9,12 +9,12 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Audited reports whether a call belongs into the audit also when it is done.
+// Audited reports whether a call is recorded even if it succeeds.
 func (s *Chain) Audited(c Operation) bool {
 	return s.Recorder != nil && (c.Audit || c.mutates() || s.AuditReads)
 }
 
-// audit keeps a record of a request that was answered.
+// audit records a request that was answered.
 func (s *Chain) audit(r *http.Request, info *Request, status int, began time.Time, took time.Duration) {
 	if s.Recorder == nil || info.recorded {
 		return

@@ -5,18 +5,18 @@ import (
 	"context"
 )
 
-// Commanded and Touched are implemented by inputs that say what is run, and which
-// object is affected, in addition to the path. A Touched output says what was created.
+// Commanded and Touched are implemented by inputs that contain the command, and the affected
+// object, in addition to the path. A Touched output contains what was created.
 type (
 	Commanded interface{ AuditCommand() string }
 	Touched   interface{ AuditObject() string }
-	// Made is implemented by an output that says what was created.
+	// Made is implemented by an output that contains what was created.
 	Made interface {
 		AuditOutput() (sandbox, object string)
 	}
 )
 
-// NoteInput records what a call's input says, for the audit.
+// NoteInput records a call's input for the audit.
 func NoteInput(ctx context.Context, in any) {
 	info := RequestFrom(ctx)
 	if info == nil {

@@ -28,19 +28,18 @@ type Options struct {
 	Recorder bothy.AuditRecorder
 	// Answers remembers answers for Idempotency-Key. Optional.
 	Answers AnswerStore
-	// Inflight bounds what requests hold of the server. Optional.
+	// Inflight limits the server's resources that requests hold. Optional.
 	Inflight *inflight.Limits
 	// Log gets one line per request; slog.Default() when nil.
 	Log *slog.Logger
-	// TrustedProxies are those whose X-Forwarded-For and X-Forwarded-Proto are
-	// believed.
+	// TrustedProxies are those whose X-Forwarded-For and X-Forwarded-Proto are trusted.
 	TrustedProxies []netip.Prefix
-	// AuditReads records also the calls that change nothing.
+	// AuditReads also records calls that change nothing.
 	AuditReads bool
 	// Observe is called for every answered request, with its route, which may
 	// be empty, and its status. Optional.
 	Observe func(method, route string, status int, took time.Duration)
-	// Route is what answers a request that has an id and a recorder.
+	// Route answers a request that has an id and a recorder.
 	Route http.HandlerFunc
 }
 
@@ -51,15 +50,15 @@ type AnswerStore interface {
 	ForgetAnswer(ctx context.Context, projectID, key string) error
 }
 
-// Chain is what stands around every request, in this order: id, recorder of the
-// answer, log, audit and recovery from panics; then, for a call, authentication,
-// scope, room in the audit, room among the requests in flight, and idempotency.
+// Chain wraps every request, in this order: id, recorder of the answer, log, audit and recovery
+// from panics; then, for a call, authentication, scope, room in the audit, room among the
+// requests in flight, and idempotency.
 type Chain struct {
 	Options
 	*Life
 
 	Hosts HostCheck
-	// settling bounds the refused bodies that are read to their end at once.
+	// settling bounds how many refused bodies are read to their end at the same time.
 	settling chan struct{}
 }
 

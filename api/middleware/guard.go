@@ -23,7 +23,7 @@ const (
 	MaxJSONBytes = 16 << 20
 	// bodyTimeout bounds how long a JSON body may take to arrive.
 	bodyTimeout = time.Minute
-	// statusCallerLeft is the status in the log of a request whose caller had left.
+	// statusCallerLeft is the status in the log for a request whose caller left.
 	statusCallerLeft = 499
 )
 
@@ -61,8 +61,8 @@ func (s *Chain) withOrigin(ctx context.Context, r *http.Request, info *Request) 
 	return r.WithContext(bothy.WithOrigin(ctx, bothy.Origin{RequestID: info.id, Remote: RemoteOf(r), Scheme: scheme}))
 }
 
-// recovered answers for a handler that panicked. It reports whether the
-// connection must be cut, because half an answer is out already.
+// recovered answers for a handler that panicked. It reports whether the connection must be cut,
+// because a part of the answer has been sent.
 func (s *Chain) recovered(p any, rec *recorder, r *http.Request) (abort bool) {
 	switch p {
 	case nil:
@@ -82,7 +82,7 @@ func (s *Chain) recovered(p any, rec *recorder, r *http.Request) (abort bool) {
 // answered writes the log and the audit, and calls Observe.
 func (s *Chain) answered(r *http.Request, rec *recorder, info *Request, began time.Time) {
 	took, status := time.Since(began), rec.statusOrOK()
-	// A caller that went away is no failure of ours.
+	// A caller that left is not a failure of ours.
 	left := info.problem != nil && errors.Is(info.problem, context.Canceled)
 	if left {
 		status = statusCallerLeft
@@ -94,8 +94,7 @@ func (s *Chain) answered(r *http.Request, rec *recorder, info *Request, began ti
 	}
 }
 
-// logRequest writes the request's line. Queries and bodies stay out of it:
-// they can hold secrets.
+// logRequest writes the request's line. It omits queries and bodies: they can contain secrets.
 func (s *Chain) logRequest(r *http.Request, rec *recorder, info *Request, status int, left bool, took time.Duration) {
 	level := slog.LevelInfo
 	if r.URL.Path == "/healthz" {
@@ -122,8 +121,8 @@ func (s *Chain) logRequest(r *http.Request, rec *recorder, info *Request, status
 	s.Log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
-// Authenticate finds the caller and puts it into the request's context, which
-// ends with the caller's key. The request comes back in any case.
+// Authenticate finds the caller and puts it into the request's context, which ends with the
+// caller's key. It always returns a request.
 func (s *Chain) Authenticate(r *http.Request) (*http.Request, error) {
 	if p := PeerFrom(r.Context()); p != nil && p.TokenID != "" {
 		caller, err := s.HoldKeyID(r, session.Session{ProjectID: p.Project, TokenID: p.TokenID})
@@ -159,8 +158,8 @@ func (s *Chain) Authenticate(r *http.Request) (*http.Request, error) {
 	return r.WithContext(bothy.WithCaller(r.Context(), caller)), nil
 }
 
-// Guard is the middleware of every call under /v1: the key, the scope, the
-// limit on the body, and idempotency.
+// Guard is the middleware of every call under /v1: the key, the scope, the limit on the body,
+// and idempotency.
 func (s *Chain) Guard(c Operation, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if info := RequestFrom(r.Context()); info != nil {
@@ -192,9 +191,9 @@ func (s *Chain) Guard(c Operation, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// ReadJSON reads the whole body and leaves a copy of it in the request. The
-// time limit is lifted after that: net/http would otherwise take it for a
-// disconnected client in the middle of a long command.
+// ReadJSON reads the whole body and leaves a copy of it in the request. Afterwards it removes
+// the time limit: net/http would otherwise take it for a disconnected client in the middle of a
+// long command.
 func ReadJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength == 0 {
 		return nil, nil
@@ -213,7 +212,7 @@ func ReadJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	case bothy.ErrorCode(err) == bothy.CodeRateLimited:
 		return nil, err
 	case err != nil:
-		return nil, bothy.Errorf(bothy.CodeInvalid, "the body did not arrive whole").
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the body arrived incomplete").
 			WithHint("Send as many bytes as Content-Length says, within %d s.", bodyTimeout/time.Second).Because(err)
 	}
 	if info := RequestFrom(r.Context()); info != nil {
@@ -240,7 +239,7 @@ func (s *Chain) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	var b bytes.Buffer
 	_ = problem.Encode(&b, p)
 	w.Header().Set("Content-Type", problem.ContentType)
-	w.Header().Set("Content-Length", strconv.Itoa(b.Len())) // whole before a refused body is
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len())) // complete before a refused body is
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(b.Bytes())
 }

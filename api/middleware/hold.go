@@ -10,11 +10,10 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// CutAfter is how long a request whose key has ended may take to say so.
+// CutAfter is how long a request whose key has ended may take to answer with that.
 const CutAfter = 500 * time.Millisecond
 
-// hold is a request's life, as far as it hangs on the key or link that it came
-// with.
+// hold is a request's life, as far as it depends on the key or link that it came with.
 type hold struct {
 	cancel context.CancelCauseFunc
 	conn   *http.ResponseController
@@ -31,7 +30,7 @@ func (h *hold) holdable(ctx context.Context, w http.ResponseWriter) context.Cont
 	return ctx
 }
 
-// OnRelease has f called when the request is over.
+// OnRelease makes f be called when the request is over.
 func (h *hold) OnRelease(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,8 +48,8 @@ func (h *hold) release() {
 	h.cancel(nil)
 }
 
-// End has the request end. Its connection is cut if that takes too long, as it
-// does when the caller neither reads nor closes.
+// End ends the request. Its connection is cut if that takes too long, as when the caller neither
+// reads nor closes.
 func (h *hold) End(cause error) {
 	h.cancel(cause)
 	time.AfterFunc(CutAfter, h.cut)
@@ -67,7 +66,7 @@ func (h *hold) cut() {
 	_ = h.conn.SetWriteDeadline(past)
 }
 
-// HoldKey finds the caller behind a key, which the request then holds.
+// HoldKey finds the caller behind a key. The request then depends on the key.
 func (s *Chain) HoldKey(r *http.Request, key string) (*bothy.Caller, error) {
 	info, holder := RequestFrom(r.Context()), bothy.KeyHolder(nil)
 	if info != nil {
@@ -83,8 +82,8 @@ func (s *Chain) HoldKey(r *http.Request, key string) (*bothy.Caller, error) {
 	return caller, err
 }
 
-// EndedBy is the error for a caller whose request's context has ended, or nil while
-// it continues, or if it ended because the caller disconnected or the server stops.
+// EndedBy returns the error for a caller whose request's context has ended; nil while it
+// continues, and if it ended because the caller disconnected or the server is stopping.
 func EndedBy(ctx context.Context) *bothy.Error {
 	var e *bothy.Error
 	if ctx.Err() != nil && errors.As(context.Cause(ctx), &e) {

@@ -7,9 +7,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// HostCheck guards a listener on the loopback interface against web pages
-// that have had their own name resolve to it (DNS rebinding). The zero value
-// allows every name.
+// HostCheck protects a listener on the loopback interface from web pages whose own name resolves
+// to it (DNS rebinding). The zero value allows every name.
 type HostCheck struct{ names map[string]bool }
 
 func NewHostCheck(listen string, allowed []string, addr net.Addr) HostCheck {

@@ -18,15 +18,14 @@ const (
 	IdempotencyKey      = "Idempotency-Key"
 	idempotencyReplayed = "Idempotency-Replayed"
 	MaxKeyLength        = 255
-	// MaxRemembered is the largest answer that is kept. For larger ones only
-	// the fact is recorded.
+	// MaxRemembered is the largest answer that is kept. For larger ones only their existence is
+	// recorded.
 	MaxRemembered = 256 << 10
 )
 
-// onlyOnce works on a request unless its key has been seen: then it gives the
-// answer of the first time. Only success is remembered, and that a command was
-// killed half-way. Any other failure has changed nothing, so the request may be
-// tried again under the same key.
+// onlyOnce executes a request unless its key has been used: then it returns the answer of the
+// first time. Only success is remembered, and that a command was killed half-way. Any other
+// failure has changed nothing, so the request may be retried under the same key.
 func (s *Chain) onlyOnce(c Operation, key string, body []byte, w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
 	if err := checkKey(key); err != nil {
 		s.Fail(w, r, err)
@@ -44,13 +43,13 @@ func (s *Chain) onlyOnce(c Operation, key string, body []byte, w http.ResponseWr
 		s.Fail(w, r, bothy.Errorf(bothy.CodeIdempotency, "the Idempotency-Key %q was used for another request", key).
 			WithHint("Use a new key for every new request, and the old one only to repeat the same."))
 	case known.Status == 0:
-		e := bothy.Errorf(bothy.CodeConflict, "a request with the Idempotency-Key %q is still being worked on", key).
+		e := bothy.Errorf(bothy.CodeConflict, "a request with the Idempotency-Key %q is still in progress", key).
 			WithHint("Ask again in a second, with the same key: the answer will be that of the first request.")
 		e.RetryAfter = time.Second
 		s.Fail(w, r, e)
 	case known.Dropped:
 		w.Header().Set(idempotencyReplayed, "true")
-		s.Fail(w, r, bothy.Errorf(bothy.CodeConflict, "this request was done already, and its answer was too large or too old to keep").
+		s.Fail(w, r, bothy.Errorf(bothy.CodeConflict, "this request was already executed, and its answer was too large or too old to keep").
 			WithHint("Look at what it has done. Use a new Idempotency-Key if it is to be done once more."))
 	default:
 		replay(w, known)
@@ -85,8 +84,8 @@ func (s *Chain) first(c Operation, project, key string, w http.ResponseWriter, r
 	kept = true
 }
 
-// whole reports whether the answer is a complete success. A caller that
-// disconnected may come back for the result, but a stream was cut off.
+// whole reports whether the answer is a complete success. A caller that disconnected may come
+// back for the result, but a stream was cut off.
 func (t *tee) whole(r *http.Request) bool {
 	if t.status < 200 || t.status > 299 {
 		return false
@@ -94,9 +93,9 @@ func (t *tee) whole(r *http.Request) bool {
 	return t.Header().Get("Content-Type") != EventsType || r.Context().Err() == nil
 }
 
-// cancelledCommand is the problem of a request whose command was killed because
-// the caller disconnected. A repetition must be told so: running the command
-// again would repeat its effects so far.
+// cancelledCommand is the problem of a request whose command was killed because the caller
+// disconnected. A repetition must get this error: running the command again would repeat its
+// effects so far.
 func cancelledCommand(r *http.Request) *problem.Problem {
 	if info := RequestFrom(r.Context()); info != nil && info.problem != nil && info.problem.Code == bothy.CodeCommandCancelled {
 		return info.problem
@@ -116,7 +115,7 @@ func checkKey(key string) error {
 		WithHint("Use a random UUID.")
 }
 
-// fingerprint tells requests apart: by all that decides over the answer.
+// fingerprint identifies a request by everything that determines its answer.
 func fingerprint(r *http.Request, body []byte) string {
 	sum := sha256.New()
 	for _, part := range []string{r.Method, r.URL.EscapedPath(), r.URL.RawQuery} {
@@ -173,8 +172,8 @@ func (t *tee) Write(b []byte) (int, error) {
 	return t.ResponseWriter.Write(b)
 }
 
-// answer is what a repetition will get. A secret is shown only once, so it is
-// not kept; the repetition is told that the request was done.
+// answer is what a repetition will get. A secret is shown only once, so it is not kept; the
+// repetition is told that the request was executed.
 func (t *tee) answer(c Operation) store.Answer {
 	if t.overflow {
 		return store.Answer{Status: t.status, Dropped: true}
@@ -182,7 +181,7 @@ func (t *tee) answer(c Operation) store.Answer {
 	if !c.Secret {
 		return store.Answer{Status: t.status, Header: headersToKeep(t.Header()), Body: t.body.Bytes()}
 	}
-	told := bothy.Errorf(bothy.CodeConflict, "this request was done already, and its answer held a secret that is not kept").
+	told := bothy.Errorf(bothy.CodeConflict, "this request was already executed, and its answer contained a secret, which is not kept").
 		WithHint("Delete what the first request made, and make another with a new Idempotency-Key.")
 	return problemAnswer(problem.Of(told))
 }

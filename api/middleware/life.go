@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Life tells requests how long they may run while the server closes.
+// Life controls how long requests may run while the server closes.
 type Life struct {
-	// closing ends when the server begins to close: streams that only follow end with it.
+	// closing ends when the server starts to close: streams that only follow end with it.
 	closing      context.Context
 	beginClosing context.CancelFunc
 	// working ends when the server has waited long enough.
@@ -17,7 +17,7 @@ type Life struct {
 	stopWorking context.CancelFunc
 	// sockets counts upgraded connections, which net/http forgets about.
 	sockets sync.WaitGroup
-	// busy counts the requests under way.
+	// busy counts the requests in flight.
 	busy atomic.Int64
 }
 
@@ -31,7 +31,7 @@ func newLife() *Life {
 // BeginClosing ends the streams that only follow.
 func (l *Life) BeginClosing() { l.beginClosing() }
 
-// StopWorking cuts off the requests under way.
+// StopWorking cuts off the requests in flight.
 func (l *Life) StopWorking() { l.stopWorking() }
 
 // Working is the context of all requests.
@@ -47,8 +47,8 @@ func (l *Life) Upgraded() (done func()) {
 	return l.sockets.Done
 }
 
-// Following returns a context for streams that would never end by themselves: it
-// ends also when the server is about to close.
+// Following returns a context for streams that would never end by themselves: it also ends when
+// the server is about to close.
 func (l *Life) Following(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(l.closing, cancel)
@@ -63,7 +63,7 @@ func (l *Life) Outliving(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, func() { stop(); cancel() }
 }
 
-// WaitUntilIdle returns when no request is under way, or at the deadline.
+// WaitUntilIdle returns when no request is in flight, or at the deadline.
 func (l *Life) WaitUntilIdle(deadline time.Time) {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()

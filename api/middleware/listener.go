@@ -14,17 +14,16 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// spareConns is how many connections are accepted beyond the bound, to say why they
-// are refused, and for the operator.
+// spareConns is how many connections are accepted beyond the limit, in order to say why they are
+// refused, and for the operator.
 const spareConns = 64
 
-// crowdedRetry is when a connection that was refused is worth another try.
+// crowdedRetry is after how long a client whose connection was refused should retry.
 const crowdedRetry = 2 * time.Second
 
-// bounded is a listener that keeps the number of connections within bounds. A
-// connection on which no request is worked on gives way to a new one: first those of
-// the address that has the most, and of these the oldest. So a client that only holds
-// connections open does not lock others out.
+// bounded is a listener that limits the number of connections. A connection without a request in
+// progress gives way to a new one: first those of the address that has the most, and of these
+// the oldest. So a client that only holds connections open does not lock others out.
 type bounded struct {
 	net.Listener
 	max, perAddr int
@@ -43,7 +42,7 @@ type boundedConn struct {
 	serial uint64
 	closed sync.Once
 
-	// Guarded by l.mu: whether it is one too many, and whether it is worked on.
+	// Guarded by l.mu: whether it is beyond the limit, and whether a request is in progress.
 	beyond, active bool
 }
 
@@ -65,8 +64,8 @@ func (l *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// admit accepts a connection, for which another may have to be closed. It returns nil
-// if there is no room at all.
+// admit accepts a connection, for which another one may have to be closed. It returns nil if
+// there is no room at all.
 func (l *bounded) admit(conn net.Conn) *boundedConn {
 	c := &boundedConn{Conn: conn, l: l, from: addrOf(conn)}
 	l.mu.Lock()
@@ -101,7 +100,7 @@ func (l *bounded) overAddr(from netip.Addr, more int) bool {
 	return l.perAddr > 0 && !from.IsLoopback() && l.counts[from]+more > l.perAddr
 }
 
-// crowd is the address that has the most connections on which nothing is worked on.
+// crowd returns the address that has the most connections without a request in progress.
 func (l *bounded) crowd() (addr netip.Addr) {
 	idle, most := map[netip.Addr]int{}, 0
 	for c := range l.conns {
@@ -115,8 +114,8 @@ func (l *bounded) crowd() (addr netip.Addr) {
 	return addr
 }
 
-// oldest is the oldest part of an address's connections on which nothing is worked
-// on: several at once, so that not every newcomer has to look for one.
+// oldest returns the oldest part of an address's connections without a request in progress:
+// several at once, so that not every new connection has to search.
 func (l *bounded) oldest(from netip.Addr) []*boundedConn {
 	var idle []*boundedConn
 	for c := range l.conns {
@@ -128,7 +127,7 @@ func (l *bounded) oldest(from netip.Addr) []*boundedConn {
 	return idle[:min(len(idle), 1+len(idle)/16)]
 }
 
-// stillBeyond reports whether a connection that was one too many still is.
+// stillBeyond reports whether a connection that was beyond the limit still is.
 func (l *bounded) stillBeyond(c *boundedConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,8 +156,8 @@ func (c *boundedConn) CloseWrite() error {
 	return nil
 }
 
-// addrOf is where a connection comes from: for IPv6 the network, since a client has
-// all of its addresses.
+// addrOf returns the address of a connection: for IPv6 the network, since a client has all of
+// its addresses.
 func addrOf(conn net.Conn) netip.Addr {
 	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -181,8 +180,8 @@ func boundedOf(conn net.Conn) *boundedConn {
 	return c
 }
 
-// ConnState notes on which connections requests are worked on. Those that were
-// hijacked count as such until they are closed.
+// ConnState records on which connections requests are in progress. Hijacked connections count as
+// such until they are closed.
 func ConnState(conn net.Conn, state http.ConnState) {
 	if c := boundedOf(conn); c != nil {
 		c.l.mu.Lock()
@@ -197,8 +196,7 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, boundedOf(conn))
 }
 
-// crowded refuses a request on a connection that is one too many, except of the
-// operator.
+// crowded refuses a request on a connection beyond the limit, except the operator's.
 func (s *Chain) crowded(r *http.Request, caller *bothy.Caller) error {
 	c, _ := r.Context().Value(connKey{}).(*boundedConn)
 	if c == nil || caller.IsOperator() || !c.l.stillBeyond(c) {

@@ -21,19 +21,19 @@ type Operation struct {
 	Text    string
 	// Scope is the scope that the caller must have.
 	Scope bothy.Scope
-	// Status is that of success; 200, or 204 for an empty answer, when zero.
+	// Status is the status of success; 200, or 204 for an empty answer, when zero.
 	Status int
-	// Raw is a body of bytes, which is streamed and not bounded.
+	// Raw is a body of bytes, which is streamed and not limited.
 	Raw bool
 	// Secret is an answer that must not be kept.
 	Secret bool
-	// Returns are the forms of the answer of a call that writes it itself.
+	// Returns are the forms of an answer that the call itself writes.
 	Returns []Form
-	// AnyQuery lets the call look at the query itself.
+	// AnyQuery lets the call parse the query itself.
 	AnyQuery bool
 	// Parameters are those that the input does not show.
 	Parameters []*huma.Param
-	// Audit has a call that changes nothing be recorded as well.
+	// Audit also records a call that changes nothing.
 	Audit bool
 	// Multipart takes requests with a multipart body.
 	Multipart http.HandlerFunc
@@ -46,10 +46,10 @@ type Form struct {
 	Of          reflect.Type
 }
 
-// As is the form of an answer with a T in JSON, or of a stream of Ts.
+// As is the form of an answer that is a T in JSON, or a stream of Ts.
 func As[T any](contentType string) Form { return Form{contentType, reflect.TypeFor[T]()} }
 
-// Bytes is the form of an answer that is no JSON.
+// Bytes is the form of an answer that is not JSON.
 func Bytes(contentType string) Form { return Form{ContentType: contentType} }
 
 func (c Operation) mutates() bool { return c.Method != http.MethodGet }
@@ -63,14 +63,13 @@ func (c Operation) takesJSON(r *http.Request) bool {
 	return c.mutates() && !c.Raw && !(c.Multipart != nil && IsMultipart(r))
 }
 
-// remembers reports whether the answer to a repetition is that of the first
-// request. Where bytes are put in place, repeating does no harm anyway.
+// remembers reports whether a repetition gets the answer of the first request. Uploading bytes
+// can safely be repeated anyway.
 func (c Operation) remembers(r *http.Request) bool { return c.takesJSON(r) }
 
 func (c Operation) RemembersAny() bool { return c.mutates() && !c.Raw }
 
-// Changes reports whether a request may change something, or opens a connection that
-// may.
+// Changes reports whether a request may change something, or opens a connection that may.
 func Changes(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:

@@ -9,22 +9,20 @@ import (
 )
 
 // Outer is a call of another protocol, with its own format of keys and errors. The same
-// middleware applies: the key, the scope, the limits on requests in flight, and the
-// audit.
+// middleware applies: the key, the scope, the limits on requests in flight, and the audit.
 type Outer struct {
 	// ID is the call's name in the record.
 	ID    string
 	Scope bothy.Scope
-	// Stream marks a call that lasts until somebody ends it, Audit one that is recorded
-	// although it changes nothing, and Reads one that changes nothing although its
-	// method is not GET.
+	// Stream marks a call that lasts until one side ends it, Audit one that is recorded although
+	// it changes nothing, and Reads one that changes nothing although its method is not GET.
 	Stream, Audit, Reads bool
-	// Raw marks a call whose body is passed on as it comes: no memory is taken for it.
+	// Raw marks a call whose body is forwarded as it arrives: no memory is reserved for it.
 	Raw bool
 	// Key finds the key in a request.
 	Key func(r *http.Request) string
-	// Hold finds the caller of a request by itself, in the place of Key: end is told of
-	// the caller's end, as by bothy.KeyHolder.
+	// Hold, used instead of Key, finds the caller of a request itself: end is called when the
+	// caller's key ends, as by bothy.KeyHolder.
 	Hold func(r *http.Request, end func(error)) (*bothy.Caller, func(), error)
 	// Fail answers with an error; status is the one of this API.
 	Fail func(w http.ResponseWriter, r *http.Request, status int, err *bothy.Error)
@@ -78,8 +76,8 @@ func failOuter(w http.ResponseWriter, r *http.Request, o *Outer, p *problem.Prob
 	o.Fail(w, r, p.Status, p.Cause())
 }
 
-// NoteOuter says for the record what a call of another protocol was about. Empty values
-// leave what was said before.
+// NoteOuter records what a call of another protocol was about. Empty values leave what was
+// recorded before.
 func NoteOuter(r *http.Request, sandbox, object, command string) {
 	info := RequestFrom(r.Context())
 	if info == nil {

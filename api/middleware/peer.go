@@ -2,12 +2,12 @@ package middleware
 
 import "context"
 
-// Peer is what another host of a cluster says about a request that it forwards, which has
-// been checked there like any request from outside.
+// Peer is what another host of a cluster reports about a request that it forwards, which it has
+// checked like any request from outside.
 type Peer struct {
 	// Remote and Scheme are the request's origin.
 	Remote, Scheme string
-	// Project and TokenID are the key's that lets it in, where it brings none itself.
+	// Project and TokenID are those of the key that admits it, if it has no key itself.
 	Project, TokenID string
 }
 

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// RefusedFor is how long a caller may keep sending a body that was refused, and
-	// maxRefused how many may do so at once.
+	// RefusedFor is how long a caller may keep sending a refused body, and maxRefused how many
+	// may do so at the same time.
 	RefusedFor = 10 * time.Second
 	maxRefused = 256
 )
 
-// incoming is a request's body, of which it is known whether its end was seen. A
-// proxy's transport may still read it while the answer is written.
+// incoming is a request's body that records whether its end was read. A proxy's transport may
+// still read it while the answer is written.
 type incoming struct {
 	io.ReadCloser
 	began, ended atomic.Bool
-	expects      bool // the caller waits to be told to send it
+	expects      bool // the caller waits for permission to send it
 }
 
 func newIncoming(r *http.Request) *incoming {
@@ -49,18 +49,18 @@ func (b *incoming) pending() bool {
 	return b != nil && !b.ended.Load() && (b.began.Load() || !b.expects)
 }
 
-// refusing lets an answer that refuses a body be followed by the rest of the body:
-// net/http would read a part of that first, and then close the connection, which
-// takes the answer away from callers who are still sending.
+// refusing lets the rest of a body follow the answer that refuses it: net/http would read a part
+// of it first, and then close the connection, which destroys the answer for callers who are
+// still sending.
 func (w *recorder) refusing(status int) {
 	if status >= 400 && w.body.pending() {
-		_ = http.NewResponseController(w.ResponseWriter).EnableFullDuplex() // only HTTP/1 needs it
+		_ = http.NewResponseController(w.ResponseWriter).EnableFullDuplex() // only HTTP/1 needs this
 		w.refused = true
 	}
 }
 
-// WholeProblem sends a refusal with its length, so that it is whole before the rest
-// of the body is. Only for handlers that do not flush.
+// WholeProblem sends a refusal with its length, so that it is complete before the rest of the
+// body is. Only for handlers that do not flush.
 type WholeProblem struct {
 	http.ResponseWriter
 	status int
@@ -103,7 +103,7 @@ func (s *Chain) settle(w *recorder) {
 	select {
 	case s.settling <- struct{}{}:
 		defer func() { <-s.settling }()
-	default: // too many do that: the connection is closed
+	default: // too many callers do that: the connection is closed
 		return
 	}
 	c := http.NewResponseController(w.ResponseWriter)

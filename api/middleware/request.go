@@ -15,9 +15,8 @@ import (
 type Request struct {
 	id     string
 	Caller *bothy.Caller
-	// Operation is the requested operation, if it was recognised; command, sandbox
-	// and object are for the audit. recorded says that another protocol has recorded
-	// it.
+	// Operation is the requested operation, if it was recognised; command, sandbox and object
+	// are for the audit. recorded is set if another protocol has recorded it.
 	Operation                *Operation
 	command, sandbox, object string
 	recorded                 bool
@@ -68,7 +67,7 @@ type recorder struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
-	// body is the request's, or nil; refused says that its rest is not wanted.
+	// body is the request's body, or nil; refused means that its rest is not wanted.
 	body    *incoming
 	refused bool
 }
@@ -97,6 +96,6 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap lets http.ResponseController and the WebSocket library find what
-// else the connection can do.
+// Unwrap lets http.ResponseController and the WebSocket library find the connection's other
+// abilities.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -9,8 +9,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// sender returns the client's address and scheme of a request. A trusted proxy's
-// headers are believed; anyone else's are ignored.
+// sender returns the client's address and scheme of a request. A trusted proxy's headers are
+// used; anyone else's are ignored.
 func (s *Chain) sender(r *http.Request) (remote, scheme string) {
 	if p := PeerFrom(r.Context()); p != nil {
 		return p.Remote, p.Scheme
@@ -26,7 +26,7 @@ func (s *Chain) sender(r *http.Request) (remote, scheme string) {
 	if err != nil || !s.trusts(from) {
 		return r.RemoteAddr, scheme
 	}
-	// The last proxy's word: those before it may be the client's own.
+	// Only the last proxy's value counts: those before it may be the client's own.
 	if protos := splitList(r.Header.Values("X-Forwarded-Proto")); len(protos) > 0 {
 		if last := protos[len(protos)-1]; last == "http" || last == "https" {
 			scheme = last
@@ -40,8 +40,8 @@ func (s *Chain) trusts(a netip.Addr) bool {
 	return slices.ContainsFunc(s.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// client walks back along the proxies to the first address that is not a trusted
-// proxy. Anything before it is that client's own claim.
+// client walks back along the proxies to the first address that is not a trusted proxy. Anything
+// before that is the client's own claim.
 func (s *Chain) client(from netip.Addr, forwarded []string) netip.Addr {
 	for i := len(forwarded) - 1; i >= 0 && s.trusts(from); i-- {
 		text := forwarded[i]
@@ -57,7 +57,7 @@ func (s *Chain) client(from netip.Addr, forwarded []string) netip.Addr {
 	return from.Unmap()
 }
 
-// splitList takes a header's values apart at their commas.
+// splitList splits a header's values at their commas.
 func splitList(values []string) []string {
 	var out []string
 	for _, v := range values {

@@ -16,8 +16,8 @@ const (
 	// browser prevents siblings of this host from setting it.
 	SessionCookie     = "bothy_session"
 	SessionHostCookie = "__Host-bothy_session"
-	// consoleHeader comes with every request that a login pays for. No form, link or
-	// frame can send it, and no other site without being asked.
+	// consoleHeader is set on every request that uses a login. No form, link or frame can send
+	// it, and another site can send it only after a CORS preflight.
 	consoleHeader = "X-Bothy-Console"
 )
 
@@ -26,8 +26,8 @@ type keyHolder interface {
 	HoldID(ctx context.Context, projectID, id string, end func(cause error)) (*bothy.Caller, func(), error)
 }
 
-// SessionCaller finds the caller behind a browser's login, which the request then
-// holds together with its key.
+// SessionCaller finds the caller behind a browser's login. The request then depends on the login
+// and its key.
 func (s *Chain) SessionCaller(r *http.Request) (*bothy.Caller, session.Session, error) {
 	if err := FromOwnPage(r); err != nil {
 		return nil, session.Session{}, err
@@ -38,7 +38,7 @@ func (s *Chain) SessionCaller(r *http.Request) (*bothy.Caller, session.Session, 
 		x, release, holdErr := s.Sessions.Hold(r.Context(), secret, info.End)
 		if holdErr != nil {
 			if bothy.ErrorCode(holdErr) != bothy.CodeUnauthenticated {
-				err = holdErr // whose it is cannot be found out now
+				err = holdErr // the owner cannot be determined now
 			}
 			continue
 		}
@@ -62,14 +62,14 @@ func (s *Chain) HoldKeyID(r *http.Request, x session.Session) (*bothy.Caller, er
 	return caller, err
 }
 
-// comesWithLogin reports whether a request is authenticated by a login. Ports cannot
-// be reached with one: what a sandbox serves must never be a page of this origin.
+// comesWithLogin reports whether a request is authenticated by a login. Ports cannot be reached
+// with one: what a sandbox serves must never be a page of this origin.
 func (s *Chain) comesWithLogin(r *http.Request) bool {
 	return s.Sessions != nil && r.Header.Get("Authorization") == "" &&
 		!strings.Contains(r.URL.Path, "/ports/") && len(SessionSecrets(r)) > 0
 }
 
-// FromOwnPage refuses what another page has the browser send. Every sign must agree:
+// FromOwnPage refuses requests that another page makes the browser send. All signs must agree:
 // older browsers and plain HTTP lack some of them.
 func FromOwnPage(r *http.Request) error {
 	socket := strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
@@ -105,7 +105,7 @@ func SessionSecrets(r *http.Request) (list []string) {
 	return list[:min(len(list), 4)]
 }
 
-// DropLogins ends the logins that a request brings.
+// DropLogins ends the logins that a request contains.
 func (s *Chain) DropLogins(r *http.Request) error {
 	for _, secret := range SessionSecrets(r) {
 		if err := s.Sessions.Delete(r.Context(), secret); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// MaxFrame limits what a caller may send at once.
+	// MaxFrame limits the size of a caller's message.
 	MaxFrame  = 1 << 20
 	pingEvery = 30 * time.Second
 )
@@ -31,7 +31,7 @@ func NeedsSocket(hint string) error {
 	return bothy.Errorf(bothy.CodeInvalid, "this call needs a WebSocket").WithHint("%s", hint)
 }
 
-// PingUntilGone finds out about callers whose connection died in silence.
+// PingUntilGone detects callers whose connection died silently.
 func PingUntilGone(ctx context.Context, conn *websocket.Conn, gone func()) {
 	ticker := time.NewTicker(pingEvery)
 	defer ticker.Stop()

@@ -20,8 +20,8 @@ import (
 	"github.com/bothy-dev/bothy/api/problem"
 )
 
-// document is the OpenAPI document, made when it is first asked for. A failure is
-// kept as well: the document would not come out otherwise the next time.
+// document is the OpenAPI document, made when it is first requested. A failure is kept as well:
+// a second attempt would have the same result.
 type document struct {
 	once       sync.Once
 	json, yaml []byte
@@ -108,8 +108,7 @@ func schemaName(t reflect.Type, hint string) string {
 	return name
 }
 
-// Finish adds what the registrations could not, and the routes that serve the
-// document.
+// Finish adds what the registrations could not, and the routes that serve the document.
 func (s *Registry) Finish() {
 	o := s.huma.OpenAPI()
 	s.Schema(reflect.TypeFor[problem.Problem]())
@@ -138,12 +137,12 @@ func (s *Registry) Finish() {
 	s.mux.HandleFunc("GET /docs/docs.js", serveDocs("docs.js", "text/javascript; charset=utf-8"))
 }
 
-// serveDocs serves a file of the page. The page can act with a visitor's login: no other
-// page may frame it or hold its window.
+// serveDocs serves a file of the page. The page can act with a visitor's login, so no other page
+// may frame it or hold a reference to its window.
 func serveDocs(name, contentType string) http.HandlerFunc {
 	body, err := docs.ReadFile(name)
 	if err != nil {
-		panic(err) // a wrong name here
+		panic(err) // a wrong name in this package
 	}
 	return func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()
@@ -222,9 +221,8 @@ func render(o *huma.OpenAPI) (asJSON, asYAML []byte, err error) {
 	return b.Bytes(), asYAML, err
 }
 
-// UnmarshalUTF8 reads JSON that is what JSON must be. The decoder itself puts
-// other characters in the place of bytes that are not UTF-8: a file would get
-// another name than was meant.
+// UnmarshalUTF8 decodes only valid UTF-8. The decoder itself would replace invalid bytes: a file
+// would get another name than was meant.
 func UnmarshalUTF8(b []byte, v any) error {
 	if !utf8.Valid(b) {
 		return errors.New("it is not UTF-8")

@@ -15,8 +15,8 @@ import (
 	"github.com/bothy-dev/bothy/api/problem"
 )
 
-// huma keeps these in package variables. This package is the only one that
-// uses huma, so it may set them.
+// huma keeps these in package variables. This package is the only one that uses huma, so it may
+// set them.
 func init() {
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
 		return newProblem(nil, status, msg, errs)
@@ -26,7 +26,7 @@ func init() {
 		middleware.Note(ctx.Context(), p)
 		return p
 	}
-	// A misspelt field must be refused, also where only its case is wrong.
+	// A misspelt field must be refused, even if only its case is wrong.
 	huma.ValidateStrictCasing = true
 	huma.DefaultArrayNullable = false
 	huma.ErrorFormatter = func(format string, values ...any) string {
@@ -39,7 +39,7 @@ func init() {
 	}
 }
 
-// newProblem says in our words what huma found wrong with a request.
+// newProblem describes in our words what huma found wrong with a request.
 func newProblem(op *huma.Operation, status int, msg string, errs []error) *problem.Problem {
 	switch status {
 	case http.StatusRequestEntityTooLarge:
@@ -64,7 +64,7 @@ func describe(msg string, errs []error) string {
 			parts = append(parts, err.Error())
 		}
 	}
-	slices.Sort(parts) // huma walks over maps
+	slices.Sort(parts) // huma iterates over maps
 	switch {
 	case len(parts) == 0:
 		return msg
@@ -88,7 +88,7 @@ func describeOne(d *huma.ErrorDetail) string {
 	return where + ": " + what + valueAtFault(d)
 }
 
-// valueAtFault repeats short plain values, and nothing that could be a secret.
+// valueAtFault repeats short plain values, but nothing that could be a secret.
 func valueAtFault(d *huma.ErrorDetail) string {
 	if strings.Contains(d.Location, "secrets") {
 		return ""
@@ -106,7 +106,7 @@ func valueAtFault(d *huma.ErrorDetail) string {
 	return ""
 }
 
-// plainNumber writes a number as people do: %v makes 1e+08 of a large one.
+// plainNumber formats a number as people do: %v turns a large one into 1e+08.
 func plainNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 func advise(op *huma.Operation, errs []error) string {

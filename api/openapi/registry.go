@@ -1,6 +1,6 @@
 // Package openapi registers operations: it validates their input, mounts them behind the
-// middleware, and describes them in the OpenAPI document. It is the only package that
-// configures huma.
+// middleware, and describes them in the OpenAPI document. It is the only package that configures
+// huma.
 package openapi
 
 import (
@@ -46,14 +46,13 @@ func (s *Registry) Operations() []middleware.Operation { return s.operations }
 // Undocumented are those that the document does not describe.
 func (s *Registry) Undocumented() []middleware.Operation { return s.undocumented }
 
-// Mount adds an operation by any method that the document does not describe.
+// Mount adds an operation by any method, which the document does not describe.
 func (s *Registry) Mount(c middleware.Operation, h http.HandlerFunc) {
 	s.undocumented = append(s.undocumented, c)
 	s.mux.HandleFunc(c.Path, s.chain.Guard(c, h))
 }
 
-// HandleFunc mounts a route that is not an operation. It must authenticate by
-// itself.
+// HandleFunc mounts a route that is not an operation. It must authenticate by itself.
 func (s *Registry) HandleFunc(pattern string, h http.HandlerFunc) { s.mux.HandleFunc(pattern, h) }
 
 // adapter puts huma's handlers behind the middleware.
@@ -89,7 +88,7 @@ func Add[I, O any](s *Registry, c middleware.Operation, h func(context.Context, 
 		OperationID: c.ID, Method: c.Method, Path: c.Path, Tags: []string{c.Tag},
 		Summary: c.Summary, Description: c.Text, DefaultStatus: c.Status,
 		Security:     []map[string][]string{{"key": {}}},
-		MaxBodyBytes: -1, BodyReadTimeout: -1, // the middleware has seen to both
+		MaxBodyBytes: -1, BodyReadTimeout: -1, // the middleware has checked both
 		RejectUnknownQueryParameters: !c.AnyQuery,
 		Parameters:                   c.Parameters,
 		Responses:                    map[string]*huma.Response{"default": {Ref: "#/components/responses/Problem"}},
@@ -184,11 +183,11 @@ type (
 		Items []T `json:"items" doc:"The items."`
 	}
 
-	// Response is the answer of a call that writes it itself.
+	// Response is an answer that the call itself writes.
 	Response struct{ Body func(huma.Context) }
 )
 
-// AuditOutput says what was created.
+// AuditOutput extracts what was created.
 func (a *Answer[T]) AuditOutput() (sandbox, object string) {
 	switch x := any(a.Body).(type) {
 	case *bothy.Sandbox:

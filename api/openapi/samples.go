@@ -46,7 +46,7 @@ func addSamples(paths map[string]*huma.PathItem) error {
 				continue
 			}
 			x, ok := samples[op.OperationID]
-			if !ok { // a test says so
+			if !ok { // a test reports that
 				continue
 			}
 			if op.Extensions == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// The words of the root package know nothing of OpenAPI. Here stands what
-// their Go types do not say: forms, choices, bounds, defaults, descriptions.
+// The types of the root package know nothing of OpenAPI. This is what their Go types do not say:
+// formats, choices, bounds, defaults, descriptions.
 
 func registerAliases(r huma.Registry) {
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.Network](), reflect.TypeFor[networkSchema]())
@@ -87,8 +87,8 @@ func (fileTypeSchema) Schema(huma.Registry) *huma.Schema {
 
 type object = map[string]any
 
-// LooseOneOf documents alternatives and leaves it to the type's own decoder to
-// distinguish them, because that gives better errors.
+// LooseOneOf documents alternatives and leaves it to the type's own decoder to distinguish them,
+// because that gives better errors.
 func LooseOneOf(text string, alternatives ...object) *huma.Schema {
 	all := []any{}
 	for _, a := range alternatives {
@@ -157,8 +157,8 @@ func example(v any) func(*huma.Schema) { return func(s *huma.Schema) { s.Example
 
 func writeOnly(s *huma.Schema) { s.WriteOnly = true }
 
-// finishSchemas adds the descriptions of fields. A missing schema or field
-// belongs to a service that this server does not have.
+// finishSchemas adds the descriptions of fields. A missing schema or field belongs to a service
+// that this server does not have.
 func finishSchemas(schemas map[string]*huma.Schema) {
 	for name, fields := range Descriptions {
 		s := schemas[name]

@@ -8,8 +8,8 @@ import (
 	"github.com/bothy-dev/bothy/api/middleware"
 )
 
-// linkCookieName reports whether a cookie, as NAME=VALUE, is a link's or a login. Browsers send
-// one without a name, as in "=bothy_link=x", as if it began after the sign.
+// linkCookieName reports whether a cookie, as NAME=VALUE, is a link's or a login's. A cookie
+// without a name, as in "=bothy_link=x", is sent by browsers as if it began after the sign.
 func linkCookieName(pair string) bool {
 	name, _, _ := strings.Cut(strings.TrimLeft(pair, "= \t"), "=")
 	name = strings.TrimSpace(name)
@@ -17,7 +17,7 @@ func linkCookieName(pair string) bool {
 		func(ours string) bool { return strings.EqualFold(name, ours) })
 }
 
-// stripLinkCookie keeps a link from the server in the sandbox.
+// stripLinkCookie hides a link from the server in the sandbox.
 func stripLinkCookie(h http.Header) {
 	lines := h.Values("Cookie")
 	h.Del("Cookie")
@@ -34,8 +34,8 @@ func stripLinkCookie(h http.Header) {
 	}
 }
 
-// confineCookies keeps the cookies that a server in a sandbox sets to its own host,
-// and from taking the place of a link's.
+// confineCookies restricts the cookies that a server in a sandbox sets to its own host, and
+// keeps them from replacing a link's.
 func confineCookies(h http.Header) {
 	lines := h.Values("Set-Cookie")
 	h.Del("Set-Cookie")

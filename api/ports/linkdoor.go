@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// LinkQuery carries a browser's link when it is opened. linkCookie keeps it for
-	// the requests that a page makes afterwards; over TLS it has a name that no other
-	// host can set a cookie of.
+	// LinkQuery carries a browser's link when it is opened. linkCookie keeps it for the requests
+	// that a page makes afterwards; over TLS it has a name for which no other host can set a
+	// cookie.
 	LinkQuery      = "bothy_link"
 	LinkCookie     = "bothy_link"
 	linkHostCookie = "__Host-bothy_link"
@@ -23,8 +23,8 @@ const (
 	linkIDPrefix = "lnk_"
 )
 
-// TakeLink takes the link out of a request's path, before the path is logged, and
-// out of its headers. What is passed on knows nothing of it.
+// TakeLink removes the link from a request's path, before the path is logged, and from its
+// headers, so that it is not passed on.
 func TakeLink(r *http.Request) (token string) {
 	h := r.Header
 	token = h.Get(LinkHeader)
@@ -52,8 +52,7 @@ func TakeLink(r *http.Request) (token string) {
 	return token
 }
 
-// ServeLink serves a port under its own host name to anyone with a link or a
-// key.
+// ServeLink serves a port under its own host name to anyone with a link or a key.
 func (s *Ports) ServeLink(w http.ResponseWriter, r *http.Request, t Target, webhook string) {
 	middleware.RequestFrom(r.Context()).Operation = &ProxyOperation
 	if t.Port == 0 {
@@ -77,31 +76,30 @@ func (s *Ports) ServeLink(w http.ResponseWriter, r *http.Request, t Target, webh
 	s.ShowPort(w, r, t)
 }
 
-// admitToPort finds the credential by which a request may reach a port: a webhook's
-// link, a browser's in a cookie, or a key.
+// admitToPort finds the credential with which a request may reach a port: a webhook's link, a
+// browser's link in a cookie, or a key.
 func (s *Ports) admitToPort(r *http.Request, t Target, webhook string) (*http.Request, error) {
 	if webhook != "" {
-		if r.Header.Get("Sec-Fetch-Mode") == "navigate" { // the page would know the link
-			return r, bothy.Errorf(bothy.CodeUnauthenticated, "this link is for programs, and not to be opened in a browser").
+		if r.Header.Get("Sec-Fetch-Mode") == "navigate" { // otherwise the page would know the link
+			return r, bothy.Errorf(bothy.CodeUnauthenticated, "this link is for programs and cannot be opened in a browser").
 				WithHint("Make one of the kind browser.")
 		}
 		return s.openLink(r, t, bothy.LinkWebhook, webhook)
 	}
-	for _, c := range r.CookiesNamed(cookieName(r)) { // a sibling may have set one more
+	for _, c := range r.CookiesNamed(cookieName(r)) { // a sibling may have set another one
 		if linked, err := s.openLink(r, t, bothy.LinkBrowser, c.Value); err == nil {
 			return linked, s.fromOwnPage(linked, t)
 		}
 	}
 	r, err := s.Authenticate(r)
 	if err != nil {
-		err = bothy.Errorf(bothy.CodeUnauthenticated, "this page needs a link that has not ended, or an API key").
+		err = bothy.Errorf(bothy.CodeUnauthenticated, "this page needs a valid link or an API key").
 			WithHint("Make a link: POST /v1/sandboxes/%s/links.", t.Sandbox).Because(err)
 	}
 	return r, err
 }
 
-// enterByLink moves the link from the address into a cookie, so that it stays out
-// of logs and referrers.
+// enterByLink moves the link from the URL into a cookie, to keep it out of logs and referrers.
 func (s *Ports) enterByLink(w http.ResponseWriter, r *http.Request, t Target, token string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		s.Fail(w, r, bothy.Errorf(bothy.CodeMethodNotAllowed, "%s is not possible with a browser's link", r.Method).
@@ -132,11 +130,11 @@ func cookieName(r *http.Request) string {
 }
 
 // fromOwnPage refuses requests that a page of another sandbox, or of any other site, makes a
-// visitor's browser send: the browser adds the cookie no matter which page sends the
-// request. Such a page may navigate here, but no more. Browsers state the origin in
-// Sec-Fetch-Site, which they send to hosts with a trusted connection, and in Origin, which
-// they send except for navigations and plain images or scripts. A request with neither that
-// would change something did not come from a current browser.
+// visitor's browser send: the browser adds the cookie no matter which page sends the request.
+// Such a page may navigate here, but no more. Browsers state the origin in Sec-Fetch-Site, which
+// they send to hosts with a trusted connection, and in Origin, which they send except for
+// navigations and plain images or scripts. A request with neither that would change something
+// did not come from a current browser.
 func (s *Ports) fromOwnPage(r *http.Request, t Target) error {
 	h := r.Header
 	site, origin := h.Get("Sec-Fetch-Site"), h.Get("Origin")
@@ -155,12 +153,11 @@ func (s *Ports) fromOwnPage(r *http.Request, t Target) error {
 	case reads && h.Get("Sec-Fetch-Mode") == "navigate" && h.Get("Sec-Fetch-Dest") != "object" && h.Get("Sec-Fetch-Dest") != "embed":
 		return nil
 	}
-	return bothy.Errorf(bothy.CodePermission, "this request does not come from a page of the sandbox %s, so a browser's link does not do for it", t.Sandbox).
+	return bothy.Errorf(bothy.CodePermission, "this request does not come from a page of the sandbox %s, so a browser's link does not admit it", t.Sandbox).
 		WithHint("Send it from a page under the same host name. Programs use a key, or a link of the kind webhook.")
 }
 
-// ofSandbox reports whether an origin is a port of the same sandbox, by the same
-// scheme.
+// ofSandbox reports whether an origin is a port of the same sandbox, with the same scheme.
 func (s *Ports) ofSandbox(origin string, r *http.Request, t Target) bool {
 	u, err := url.Parse(origin)
 	if err != nil || u.Scheme != middleware.SchemeOf(r) {

@@ -77,8 +77,7 @@ func (s *Ports) registerLinks() {
 	})
 }
 
-// makesLinks returns an error if there are no links, for callers who may see the
-// sandbox.
+// makesLinks returns an error if there are no links, for callers who may see the sandbox.
 func (s *Ports) makesLinks(ctx context.Context, id string) error {
 	if svc := s.Sandboxes; svc != nil {
 		if _, err := svc.Get(ctx, id); err != nil {
@@ -130,9 +129,9 @@ var (
 	canonical = regexp.MustCompile(`^([1-9][0-9]{0,4})-([a-z0-9]+)$`)
 )
 
-// LinkTarget reads a host name of the form PORT-ID.DOMAIN. A port has one name:
-// others, such as 03000-ID or one with a dot at its end, would be another origin to
-// a browser. They are below with a port of 0, which nothing can be reached at.
+// LinkTarget parses a host name of the form PORT-ID.DOMAIN. A port has only one name: others,
+// such as 03000-ID or one with a trailing dot, would be another origin to a browser. For those
+// it returns port 0, which can never be reached.
 func (s *Ports) LinkTarget(hostport string) (t Target, below bool) {
 	if s.proxy == nil || len(s.LinkKey) == 0 || s.Links == nil {
 		return t, false
@@ -165,7 +164,7 @@ func (s *Ports) linkDomain() string {
 
 func (s *Ports) linkHost(t Target) string {
 	host := fmt.Sprintf("%d-%s.%s", t.Port, t.Sandbox, s.linkDomain())
-	// Under another domain without TLS of its own it is a proxy that is called.
+	// With another domain and no TLS of our own, a proxy is addressed.
 	tcp, ok := s.Addr().(*net.TCPAddr)
 	if ok && (s.linkDomain() == "localhost" || s.TLS && tcp.Port != 443) {
 		host = net.JoinHostPort(host, strconv.Itoa(tcp.Port))
@@ -173,15 +172,15 @@ func (s *Ports) linkHost(t Target) string {
 	return host
 }
 
-// signLink makes the text that proves a link: its id and a signature. Only with the
-// right one is the link looked up.
+// signLink makes the text that proves a link: its id and a signature. The link is looked up only
+// if the signature is right.
 func (s *Ports) signLink(t Target, kind bothy.LinkKind, id string) string {
 	mac := hmac.New(sha256.New, s.LinkKey)
 	fmt.Fprintf(mac, "link 2\x00%s\x00%s\x00%s\x00%d", id, kind, t.Sandbox, t.Port)
 	return id + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// openLink has the request hold the link that a text proves, if it does.
+// openLink makes the request depend on the link that a text proves, if it does.
 func (s *Ports) openLink(r *http.Request, t Target, kind bothy.LinkKind, token string) (*http.Request, error) {
 	id, _, _ := strings.Cut(token, ".")
 	if !hmac.Equal([]byte(token), []byte(s.signLink(t, kind, id))) {

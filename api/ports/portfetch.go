@@ -19,10 +19,10 @@ type PortFetcher interface {
 	FetchPort(req *http.Request, id string, port uint16) (*http.Response, error)
 }
 
-// portTransport brings requests to the ports that their contexts name.
+// portTransport sends requests to the ports that their contexts name.
 type portTransport struct {
 	fetcher PortFetcher // or nil
-	// own makes a connection for each request, and ends it.
+	// own makes a connection for each request, and closes it afterwards.
 	own http.RoundTripper
 }
 
@@ -49,9 +49,9 @@ func (p *portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return p.fetcher.FetchPort(req, t.Sandbox, t.Port)
 }
 
-// partFlush is how long a part of an answer waits for more of it if the answer's
-// length is known: a small one is sent in one piece. Answers of unknown length, such
-// as event streams, are sent as they come.
+// partFlush is how long a part of an answer waits for more of it if the answer's length is
+// known, so that a small one is sent in one piece. Answers of unknown length, such as event
+// streams, are sent as they arrive.
 const partFlush = time.Millisecond
 
 // sendWhole sends an answer whose length is known before the request is logged.
@@ -61,7 +61,7 @@ func sendWhole(w http.ResponseWriter) {
 	}
 }
 
-// bufferPool lends the memory through which answers are copied.
+// bufferPool provides the buffers through which answers are copied.
 type bufferPool struct{ sync.Pool }
 
 var proxyBuffers = bufferPool{sync.Pool{New: func() any { return new([32 << 10]byte) }}}

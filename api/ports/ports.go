@@ -34,12 +34,12 @@ const portPath = "/v1/sandboxes/{id}/ports/{port}"
 
 // Config is what ports need.
 type Config struct {
-	// Ports has no routes when nil.
+	// Ports may be nil: then there are no routes.
 	Ports     bothy.PortService
 	Links     bothy.LinkService
 	Sandboxes bothy.SandboxService
-	// LinkKey signs links; without it there are none. LinkDomain is the domain below
-	// which ports have names, "localhost" when empty.
+	// LinkKey signs links; without it there are none. LinkDomain is the domain below which ports
+	// have names, "localhost" when empty.
 	LinkKey    []byte
 	LinkDomain string
 	// TLS says that the listener itself uses TLS. Addr is its address, or nil.
@@ -81,7 +81,7 @@ func (s *Ports) register() {
 	s.registry.Mount(ProxyOperation, s.serveProxyPath)
 }
 
-// ProxyOperation is what reaches a port through the server, by any method.
+// ProxyOperation is the operation that reaches a port through the server, by any method.
 var ProxyOperation = middleware.Operation{
 	ID: "proxy-port", Audit: true, Method: http.MethodGet, Path: portPath + "/{rest...}", Scope: bothy.ScopeSandboxesWrite, Raw: true,
 }
@@ -112,15 +112,15 @@ func (s *Ports) serveTunnel(w http.ResponseWriter, r *http.Request, in *portInpu
 	s.Leave(ctx, ws)
 }
 
-// carry moves bytes until the sandbox's end is done (true), or the caller's. A
-// WebSocket cannot be closed by halves, so either end ends both.
+// carry moves bytes until the sandbox's side ends (true), or the caller's. A WebSocket cannot be
+// half-closed, so either end ends both.
 func carry(ctx context.Context, ws *websocket.Conn, conn net.Conn) (ended bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go middleware.PingUntilGone(ctx, ws, cancel)
 	go func() {
 		defer cancel()
-		// As in serveTerm: the end of a context would cut the connection.
+		// As in serveTerm, ending a context would cut the connection.
 		for {
 			_, data, err := ws.Read(context.Background())
 			if err != nil {
@@ -133,7 +133,7 @@ func carry(ctx context.Context, ws *websocket.Conn, conn net.Conn) (ended bool) 
 	}()
 	stop := context.AfterFunc(ctx, func() {
 		conn.Close()
-		// A caller that does not read would hold up the last frame forever.
+		// A caller that does not read would block the last frame forever.
 		time.AfterFunc(middleware.CutAfter, func() { _ = ws.CloseNow() })
 	})
 	defer stop()
@@ -149,9 +149,8 @@ func carry(ctx context.Context, ws *websocket.Conn, conn net.Conn) (ended bool) 
 	}
 }
 
-// Target is a port of a sandbox, and the path under which it is served, which
-// is empty if it has its own host name. linked says that a link opened it, not
-// a key.
+// Target is a port of a sandbox, and the path under which it is served, which is empty if it has
+// its own host name. linked means that the request came with a link instead of a key.
 type Target struct {
 	Sandbox string
 	Port    uint16
@@ -166,8 +165,8 @@ func targetOf(ctx context.Context) Target {
 	return t
 }
 
-// newPortProxy shows the HTTP servers inside sandboxes. The request's context
-// says which.
+// newPortProxy proxies to the HTTP servers inside sandboxes. The request's context names the
+// target.
 func (s *Ports) newPortProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:      newPortTransport(s.Ports),
@@ -191,8 +190,8 @@ func (s *Ports) newPortProxy() *httputil.ReverseProxy {
 // ourKey recognises this server's keys, which nothing in a sandbox may see.
 var ourKey = regexp.MustCompile(`(?i)^bearer\s+(bothy|e2b)_`)
 
-// rewritePort makes the request what the server in the sandbox expects. The
-// keys are for this server, not for what runs in the sandbox.
+// rewritePort turns the request into what the server in the sandbox expects. Keys are for this
+// server, not for programs in the sandbox.
 func rewritePort(p *httputil.ProxyRequest) {
 	t := targetOf(p.In.Context())
 	out := p.Out
@@ -217,12 +216,12 @@ func rewritePort(p *httputil.ProxyRequest) {
 	out.Header.Set("X-Forwarded-Prefix", t.prefix)
 }
 
-// confine keeps an answer that comes from under our own name in its place: a
-// browser must give its scripts and cookies no part in the rest.
+// confine restricts an answer that is served under our own name, so that its scripts and cookies
+// get no access to the rest.
 func confine(res *http.Response) error {
 	h := res.Header
 	h.Del("X-Request-Id")
-	h.Del("Clear-Site-Data") // would clear the cookies of sibling hosts, too
+	h.Del("Clear-Site-Data") // it would clear the cookies of sibling hosts, too
 	t := targetOf(res.Request.Context())
 	if t.prefix == "" {
 		confineCookies(h)
@@ -245,7 +244,7 @@ func confine(res *http.Response) error {
 	return nil
 }
 
-// serveProxyPath shows /v1/sandboxes/{id}/ports/{port}/….
+// serveProxyPath serves /v1/sandboxes/{id}/ports/{port}/….
 func (s *Ports) serveProxyPath(w http.ResponseWriter, r *http.Request) {
 	port, err := strconv.ParseUint(r.PathValue("port"), 10, 16)
 	if err != nil || port == 0 {
@@ -265,7 +264,7 @@ func (s *Ports) ShowPort(w http.ResponseWriter, r *http.Request, t Target) {
 		s.Fail(w, r, err)
 		return
 	}
-	// What a sandbox shows is not this server's: no rule of ours for it.
+	// What a sandbox serves is not this server's page, so our headers do not apply.
 	w.Header().Del("Cache-Control")
 	w.Header().Del("X-Content-Type-Options")
 	ctx := context.WithValue(r.Context(), portTargetKey{}, t)
@@ -282,8 +281,7 @@ func (s *Ports) ShowPort(w http.ResponseWriter, r *http.Request, t Target) {
 	sendWhole(w)
 }
 
-// UseOf describes a request to a port, without the query, which may contain
-// secrets.
+// UseOf describes a request to a port, without the query, which may contain secrets.
 func (s *Ports) UseOf(r *http.Request, t Target) *middleware.PortUse {
 	path := strings.TrimPrefix(r.URL.Path, t.prefix)
 	return &middleware.PortUse{Sandbox: t.Sandbox, Object: fmt.Sprintf("%d %s %s", t.Port, r.Method, path), Changes: middleware.Changes(r)}

@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Statuses says with which HTTP status each code travels.
+// Statuses maps each code to its HTTP status.
 var Statuses = map[bothy.Code]int{
 	bothy.CodeInvalid:          http.StatusBadRequest,
 	bothy.CodeUnauthenticated:  http.StatusUnauthorized,

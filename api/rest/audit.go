@@ -69,7 +69,7 @@ func (in *auditCheckInput) AuditObject() string { return in.Head }
 func (in *hostInput) AuditObject() string       { return in.Host }
 func (in *hostUpdateInput) AuditObject() string { return in.Host + " " + string(in.Body.State) }
 
-// AuditObject is the host that a sandbox was to be moved to.
+// AuditObject is the host that a sandbox should be moved to.
 func (in *sandboxMoveInput) AuditObject() string {
 	if in.Body == nil {
 		return ""

@@ -39,7 +39,7 @@ func (s *handlers) registerBuilds() {
 		Returns: []middleware.Form{middleware.As[bothy.BuildContext]("application/json")},
 	}, func(context.Context, *openapi.Empty) (*openapi.Response, error) {
 		return openapi.Respond(func(w http.ResponseWriter, r *http.Request) {
-			r.Body = io.NopCloser(r.Body) // it is not done with when its taker is
+			r.Body = io.NopCloser(r.Body) // the caller may not be finished with it
 			body := &pacedReader{pace: pace{silence: s.archiveSilence}, c: http.NewResponseController(w), body: r.Body}
 			c, err := svc.UploadContext(r.Context(), body)
 			if err != nil {

@@ -54,7 +54,7 @@ func (s *handlers) registerCode() {
 	s.registerShells()
 }
 
-// codeStream runs code and sends its events in the form that wire gives them.
+// codeStream runs code and sends its events in the form that wire returns.
 func (s *handlers) codeStream(id string, req bothy.CodeRequest, wire func(bothy.CodeEvent) any) *openapi.Response {
 	return openapi.Respond(func(w http.ResponseWriter, r *http.Request) {
 		s.streamEvents(w, r, r.Context(), func(ctx context.Context, send func(string, any) error) error {
@@ -92,7 +92,7 @@ func (s *handlers) registerContexts(svc bothy.CodeService) {
 	})
 }
 
-// contextAction is what can be done to a context, or to the shell that one is.
+// contextAction is an operation on a context, or on the shell that a context is.
 type contextAction struct {
 	id, method, rest, summary, text string
 	do                              func(ctx context.Context, id, contextID string) error

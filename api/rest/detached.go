@@ -9,11 +9,11 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// rejoinTime is how long a terminal whose connection broke waits to be joined
-// again, before it is hung up.
+// rejoinTime is how long a terminal whose connection broke can be joined again before it is hung
+// up.
 const rejoinTime = time.Minute
 
-// detached are the terminals without a connection at the moment.
+// detached are the terminals that currently have no connection.
 type detached struct {
 	mu     sync.Mutex
 	timers map[terminalKey]*time.Timer

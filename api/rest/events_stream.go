@@ -12,12 +12,12 @@ import (
 	"github.com/bothy-dev/bothy/api/problem"
 )
 
-// heartbeat says when a quiet stream shows that it lives: first, which also
-// tells the caller that it has been connected, and then every.
+// heartbeat says when a quiet stream shows that it is alive: after first, which also tells the
+// caller that it is connected, and then after every.
 type heartbeat struct{ first, every time.Duration }
 
-// eventStream writes server-sent events. What comes first decides the answer's
-// status: an event or a heartbeat (200), or an error (its own).
+// eventStream writes server-sent events. What comes first determines the answer's status: an
+// event or a heartbeat (200), or an error (its own).
 type eventStream struct {
 	w     http.ResponseWriter
 	flush func() error
@@ -27,8 +27,8 @@ type eventStream struct {
 	buf     bytes.Buffer
 }
 
-// streamEvents answers with the events that run sends. send may be called
-// from one goroutine at a time, and fails when the caller has gone.
+// streamEvents answers with the events that run sends. send may be called from one goroutine at
+// a time, and fails when the caller has left.
 func (s *handlers) streamEvents(w http.ResponseWriter, r *http.Request, ctx context.Context,
 	run func(ctx context.Context, send func(id string, v any) error) error) {
 	es := &eventStream{w: w, flush: http.NewResponseController(w).Flush}
@@ -43,7 +43,7 @@ func (s *handlers) streamEvents(w http.ResponseWriter, r *http.Request, ctx cont
 	switch {
 	case middleware.EndedBy(ctx) != nil:
 		s.endEvents(w, r, es, middleware.EndedBy(ctx))
-	case ctx.Err() != nil: // the caller or the server is leaving: there is no one to tell
+	case ctx.Err() != nil: // the caller or the server is leaving: there is nobody to tell
 		if bothy.ErrorCode(err) == bothy.CodeCommandCancelled {
 			middleware.Note(r.Context(), problem.Of(err))
 		}
@@ -66,7 +66,7 @@ func (s *handlers) endEvents(w http.ResponseWriter, r *http.Request, es *eventSt
 	_ = es.send("error", "", p)
 }
 
-// keepAlive beats until stop is called, which waits for the last beat.
+// keepAlive sends heartbeats until stop is called, which waits for the last one.
 func (es *eventStream) keepAlive(b heartbeat) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {

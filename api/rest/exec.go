@@ -9,8 +9,8 @@ import (
 	"github.com/bothy-dev/bothy/api/openapi"
 )
 
-// ExecEvent is the wire form of a streamed piece of a command: output has a
-// stream, data and an offset, and the end has is_final and an exit code.
+// ExecEvent is the wire form of an event of a command: output has a stream, data and an offset,
+// and the end has is_final and an exit code.
 type ExecEvent struct {
 	Stream     string `json:"stream,omitempty"`
 	Data       string `json:"data,omitempty"`

@@ -24,12 +24,11 @@ import (
 	"github.com/bothy-dev/bothy/api/problem"
 )
 
-// fileInfoHeader describes the file in the answer that has its bytes: a
-// FileInfo as JSON, in ASCII.
+// fileInfoHeader describes the file in an answer that contains its bytes: a FileInfo as JSON, in
+// ASCII.
 const fileInfoHeader = "X-File-Info"
 
-// FileRef names a file. It is exported because huma passes over embedded
-// structs that are not.
+// FileRef names a file. It is exported because huma ignores embedded structs that are not.
 type FileRef struct {
 	ID   string `path:"id" doc:"The sandbox's id."`
 	Path string `query:"path" required:"true" doc:"The path; relative ones begin at /workspace."`
@@ -225,7 +224,7 @@ func (s *handlers) registerArchive(svc bothy.FileService) {
 // writeBody hands the request's body on as it arrives.
 func (s *handlers) writeBody(take func(r *http.Request) (*bothy.FileInfo, error)) *openapi.Response {
 	return openapi.Respond(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = io.NopCloser(r.Body) // it is not done with when its taker is
+		r.Body = io.NopCloser(r.Body) // the caller may not be finished with it
 		info, err := take(r)
 		switch {
 		case err != nil:
@@ -256,7 +255,7 @@ func (s *handlers) readFile(w http.ResponseWriter, r *http.Request, in *readInpu
 	defer body.Close()
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
-	h.Set("Content-Disposition", "attachment") // what is in a sandbox is not ours to show
+	h.Set("Content-Disposition", "attachment") // errors about the sandbox's files are not ours to reveal
 	h.Set(fileInfoHeader, asciiJSON(info))
 	if !info.ModifiedAt.IsZero() {
 		h.Set("Last-Modified", info.ModifiedAt.UTC().Format(http.TimeFormat))
@@ -265,7 +264,7 @@ func (s *handlers) readFile(w http.ResponseWriter, r *http.Request, in *readInpu
 		h.Set("Content-Length", strconv.FormatInt(info.Size, 10))
 		return
 	}
-	// Files of the kernel say that they are empty, and are not.
+	// Files provided by the kernel claim to be empty, and are not.
 	if info.Size == 0 {
 		s.copyOrAbort(w, r, body)
 		return
@@ -273,8 +272,7 @@ func (s *handlers) readFile(w http.ResponseWriter, r *http.Request, in *readInpu
 	s.sendRange(w, r, body, info.Size)
 }
 
-// sendRange sends the part of a file that was asked for, which is mostly all
-// of it.
+// sendRange sends the requested part of a file, usually all of it.
 func (s *handlers) sendRange(w http.ResponseWriter, r *http.Request, body io.Reader, size int64) {
 	h := w.Header()
 	h.Set("Accept-Ranges", "bytes")
@@ -293,8 +291,8 @@ func (s *handlers) sendRange(w http.ResponseWriter, r *http.Request, body io.Rea
 	s.copyOrAbort(w, r, io.LimitReader(body, last-first+1))
 }
 
-// byteRange reads a Range header with one range. Any other, and one outside the
-// file, is answered with the whole file, as a server may.
+// byteRange parses a Range header with one range. Any other, and one outside the file, is
+// answered with the whole file, as HTTP allows.
 func byteRange(header string, size int64) (first, last int64, partial bool) {
 	spec, ok := strings.CutPrefix(header, "bytes=")
 	from, to, dash := strings.Cut(spec, "-")
@@ -319,13 +317,13 @@ func byteRange(header string, size int64) (first, last int64, partial bool) {
 	return first, min(last, size-1), true
 }
 
-// copySize is the length of the pieces in which files are sent.
+// copySize is the size of the pieces in which files are sent.
 const copySize = 256 << 10
 
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
-// copyOrAbort sends bytes. Where they stop short, it cuts the connection, so
-// so that half a file is never taken for a whole one.
+// copyOrAbort sends bytes. If they end early, it cuts the connection, so that half a file is
+// never taken for a whole one.
 func (s *handlers) copyOrAbort(w http.ResponseWriter, r *http.Request, from io.Reader) {
 	h := w.Header()
 	if err := bothy.TakeMemory(r.Context(), copySize); err != nil {
@@ -351,7 +349,7 @@ func (s *handlers) copyOrAbort(w http.ResponseWriter, r *http.Request, from io.R
 	}
 }
 
-// failUnsent answers with a problem instead of the bytes that were described.
+// failUnsent answers with a problem instead of the announced bytes.
 func (s *handlers) failUnsent(w http.ResponseWriter, r *http.Request, err error) {
 	for _, k := range []string{"Content-Length", "Content-Disposition", "Last-Modified", "Accept-Ranges", "Content-Range", fileInfoHeader} {
 		w.Header().Del(k)
@@ -370,7 +368,7 @@ func parseMode(s string) (uint32, error) {
 	return uint32(m), nil
 }
 
-// asciiJSON writes JSON that fits into a header.
+// asciiJSON encodes JSON for use in a header.
 func asciiJSON(v any) string {
 	b, _ := json.Marshal(v)
 	var out strings.Builder
@@ -463,7 +461,7 @@ func badForm(err error) error {
 		WithHint("Send multipart/form-data as curl -F does.").Because(err)
 }
 
-// fileName is the name in the part with its folders, which FileName drops.
+// fileName returns the name in the part including its folders, which FileName drops.
 func fileName(part *multipart.Part) string {
 	if part.FileName() == "" {
 		return ""
@@ -475,8 +473,7 @@ func fileName(part *multipart.Part) string {
 	return params["filename"]
 }
 
-// documentUploads adds what huma cannot see to the calls whose bodies it does
-// not read.
+// documentUploads documents what huma cannot see in calls whose bodies it does not read.
 func documentUploads(paths map[string]*huma.PathItem, list *huma.Schema) {
 	bytes := &huma.Schema{Type: "string", Format: "binary"}
 	if p := paths[filesPath]; p != nil {

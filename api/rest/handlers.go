@@ -1,5 +1,5 @@
-// Package rest holds the operations of the API, a file for each group. Each decodes its
-// input, calls a service and encodes the answer; the middleware has done the rest.
+// Package rest holds the operations of the API, one file for each group. Each decodes its input,
+// calls a service and encodes the answer; the middleware does the rest.
 package rest
 
 import (
@@ -41,11 +41,11 @@ type Services struct {
 	Cluster   bothy.ClusterService
 }
 
-// Times are how long the handlers wait; each has a default.
+// Times are the handlers' waiting times; each has a default.
 type Times struct {
 	// FirstBeat is when a quiet stream first shows that it lives, and Beats how often after that.
 	FirstBeat, Beats time.Duration
-	// ArchiveSilence is how long the peer of an archive may do nothing.
+	// ArchiveSilence is how long the peer of an archive may be idle.
 	ArchiveSilence time.Duration
 	// Rejoin is how long a terminal whose connection broke can be joined again.
 	Rejoin time.Duration

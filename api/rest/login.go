@@ -12,7 +12,7 @@ import (
 
 const sessionPath = "/console/session"
 
-// login is what the console is told about its login.
+// login is what the console shows about its login.
 type login struct {
 	Project   string        `json:"project"`
 	TokenID   string        `json:"token_id"`
@@ -23,8 +23,7 @@ type login struct {
 	Version   string        `json:"version"`
 }
 
-// registerSession mounts logging in and out. It is the console's own: programs have
-// their key.
+// registerSession mounts logging in and out. Only the console uses these: programs have keys.
 func (s *handlers) registerSession() {
 	if s.Sessions == nil {
 		return
@@ -118,8 +117,8 @@ func (s *handlers) logOut(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// createConsoleLink is for `bothy console`: the code is in the fragment, which
-// browsers do not send.
+// createConsoleLink is for `bothy console`: the code is in the fragment, which browsers do not
+// send.
 func (s *handlers) createConsoleLink(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get("Authorization") == "" {
 		return bothy.Errorf(bothy.CodeUnauthenticated, "a link to the console is made with an API key").WithHint("Run `bothy console`.")

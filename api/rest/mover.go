@@ -47,7 +47,7 @@ func (s *handlers) registerMover() {
 			"`resumed.detail` of sandboxes created from it.",
 	}, func(_ context.Context, in *importInput) (*openapi.Response, error) {
 		return openapi.Respond(func(w http.ResponseWriter, r *http.Request) {
-			r.Body = io.NopCloser(r.Body) // it is not done with when its taker is
+			r.Body = io.NopCloser(r.Body) // the caller may not be finished with it
 			body := &pacedReader{pace: pace{silence: s.archiveSilence}, c: http.NewResponseController(w), body: r.Body}
 			n, err := svc.ImportSnapshot(r.Context(), in.Name, in.Passphrase, body)
 			if err != nil {

@@ -11,13 +11,12 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// An archive may have any size, so its transfer has no time limit. Its peer must keep
-// a minimum rate instead: one that stalls, or trickles, would hold one of few slots
-// forever.
+// An archive may have any size, so its transfer has no time limit. Its peer must keep a minimum
+// rate instead: one that stalls, or trickles, would hold one of few slots forever.
 const (
-	// paceSilence is how long a peer may do nothing at all.
+	// paceSilence is how long a peer may be idle.
 	paceSilence = 30 * time.Second
-	// paceGrace is how long a peer may be slower than paceBytes a second.
+	// paceGrace is how long a peer may be slower than paceBytes per second.
 	paceGrace = time.Minute
 	paceBytes = 16 << 10
 )
@@ -29,17 +28,17 @@ type pace struct {
 	bytes   int64
 }
 
-// wait does one read or write with a deadline, and tells whether the peer is too slow.
+// wait does one read or write with a deadline, and reports whether the peer is too slow.
 func (p *pace) wait(deadline func(time.Time) error, do func() (int, error)) (int, error) {
 	begun := time.Now()
 	_ = deadline(begun.Add(cmp.Or(p.silence, paceSilence)))
 	n, err := do()
-	// A deadline that stays would end the request later, which is not the peer's fault.
+	// A deadline left in place would end the request later, which is not the peer's fault.
 	_ = deadline(time.Time{})
 	p.waited += time.Since(begun)
 	p.bytes += int64(n)
 	if p.tooSlow() || errors.Is(err, os.ErrDeadlineExceeded) {
-		return n, bothy.Errorf(bothy.CodeTimeout, "the archive came to a standstill, or was slower than %d KiB a second", paceBytes>>10).
+		return n, bothy.Errorf(bothy.CodeTimeout, "the transfer of the archive stalled, or was slower than %d KiB per second", paceBytes>>10).
 			WithHint("Try again over a faster connection.").Because(err)
 	}
 	return n, err

@@ -16,8 +16,7 @@ import (
 	"github.com/bothy-dev/bothy/api/openapi"
 )
 
-// ProcessRef names a process. It is exported because huma passes over embedded
-// structs that are not.
+// ProcessRef names a process. It is exported because huma ignores embedded structs that are not.
 type ProcessRef struct {
 	ID  string `path:"id" doc:"The sandbox's id."`
 	PID int    `path:"pid" minimum:"1" doc:"The process's id inside the sandbox."`
@@ -163,7 +162,7 @@ func (s *handlers) registerProcesses() {
 	})
 }
 
-// decodeContent reads text that is plain or in base64.
+// decodeContent decodes text that is plain or in base64.
 func decodeContent(text, encoding string) ([]byte, error) {
 	if encoding != "base64" {
 		return []byte(text), nil

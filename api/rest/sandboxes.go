@@ -16,7 +16,7 @@ import (
 )
 
 type createInput struct {
-	// A pointer, because an empty body is a request for all the defaults.
+	// This is a pointer because an empty body requests all the defaults.
 	Body *bothy.SandboxCreate
 }
 
@@ -39,8 +39,8 @@ type listInput struct {
 	metadata map[string]string
 }
 
-// Resolve implements huma.Resolver: the names of metadata parameters are not
-// known in advance, and states come repeated, or separated by commas, or both.
+// Resolve implements huma.Resolver: the names of metadata parameters are not known in advance,
+// and states may be repeated, separated by commas, or both.
 func (in *listInput) Resolve(ctx huma.Context) []error {
 	u := ctx.URL()
 	q := u.Query()
@@ -58,15 +58,13 @@ func (in *listInput) Resolve(ctx huma.Context) []error {
 	return errs
 }
 
-// expectedOne is the beginning of huma's message for a value that is not in an
-// enumeration.
+// expectedOne is the beginning of huma's message for a value that is not in an enumeration.
 func expectedOne(of []any) string {
 	names := strings.TrimSuffix(fmt.Sprintln(of...), "\n")
 	return fmt.Sprintf(`expected value to be one of "%s"`, strings.ReplaceAll(names, " ", ", "))
 }
 
-// dotted collects parameters of the form prefix.KEY=VALUE, and refuses those
-// that are neither such nor known.
+// dotted collects parameters of the form prefix.KEY=VALUE, and refuses others that are unknown.
 func dotted(q url.Values, prefix string, into map[string]string, known ...string) (errs []error) {
 next:
 	for name, values := range q {

@@ -27,7 +27,7 @@ type ResumeRequest struct {
 	Memory *bool `json:"memory,omitempty"`
 }
 
-// SnapshotRequest names a live snapshot, and says what it holds.
+// SnapshotRequest names a live snapshot, and says what it contains.
 type SnapshotRequest struct {
 	Memory *bool         `json:"memory,omitempty"`
 	Name   string        `json:"name,omitempty"`
@@ -52,7 +52,7 @@ func (f ForkRequest) request() bothy.ForkRequest {
 	}
 }
 
-// RollbackRequest names where to go back to.
+// RollbackRequest names the snapshot to return to.
 type RollbackRequest struct {
 	SnapshotID string `json:"snapshot_id" minLength:"1"`
 }

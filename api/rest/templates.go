@@ -120,7 +120,7 @@ func (s *handlers) registerTemplates() {
 	})
 }
 
-// jsonText answers with JSON that is there already.
+// jsonText answers with JSON that exists already.
 func jsonText(text json.RawMessage) *openapi.Response {
 	return openapi.Respond(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -128,8 +128,8 @@ func jsonText(text json.RawMessage) *openapi.Response {
 	})
 }
 
-// buildStream tells the progress of a build. The event with the template comes
-// exactly once and last.
+// buildStream reports the progress of a build. The event with the template is sent exactly once,
+// as the last one.
 func (s *handlers) buildStream(in *buildInput) *openapi.Response {
 	return openapi.Respond(func(w http.ResponseWriter, r *http.Request) {
 		s.streamEvents(w, r, r.Context(), func(ctx context.Context, send func(string, any) error) error {
@@ -139,7 +139,7 @@ func (s *handlers) buildStream(in *buildInput) *openapi.Response {
 					last = e
 					return
 				}
-				_ = send("", e) // the end of ctx ends the build, if the caller has gone
+				_ = send("", e) // the end of ctx ends the build if the caller has left
 			})
 			if err != nil {
 				return err

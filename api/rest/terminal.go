@@ -17,7 +17,7 @@ import (
 	"github.com/bothy-dev/bothy/api/openapi"
 )
 
-// processIDHeader tells the terminal's process in the answer that upgrades.
+// processIDHeader contains the terminal's process in the answer that upgrades the connection.
 const processIDHeader = "X-Process-Id"
 
 type terminalInput struct {
@@ -42,7 +42,7 @@ func (in *terminalInput) Resolve(ctx huma.Context) []error {
 	return dotted(u.Query(), "env", in.env, "command", "cwd", "user", "cols", "rows", "process", "from", "announce")
 }
 
-// resizeFrame is the text frame that a caller sends when the window changes.
+// resizeFrame is the text frame that a caller sends when its window changes.
 type resizeFrame struct {
 	Resize *struct {
 		Cols int `json:"cols"`
@@ -97,7 +97,7 @@ func (s *handlers) serveTerminal(w http.ResponseWriter, r *http.Request, in *ter
 	}
 	ctx, cancel := s.Following(r.Context())
 	defer cancel()
-	// The end of a key ends the process as well, which may be heard of first.
+	// The end of a key also ends the process, whose end may be noticed first.
 	ended, broke := serveTerm(ctx, conn, term)
 	if ended && middleware.EndedBy(ctx) == nil {
 		closeWithExitCode(conn, term)
@@ -112,11 +112,10 @@ func (s *handlers) serveTerminal(w http.ResponseWriter, r *http.Request, in *ter
 	s.Leave(ctx, conn)
 }
 
-// serveTerm moves bytes until the process ends, the caller leaves, or ctx ends. It
-// reports whether the process ended, and whether the connection broke without a
-// word. What reads and writes does so without a context: the end of one cuts the
-// connection in the middle of a frame, and the caller has yet to close it with
-// a reason.
+// serveTerm moves bytes until the process ends, the caller leaves, or ctx ends. It reports
+// whether the process ended, and whether the connection broke without being closed. Reads and
+// writes use no context: when one ends, it cuts the connection in the middle of a frame, and the
+// caller should still get a reason.
 func serveTerm(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) (ended, broke bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -131,12 +130,12 @@ func serveTerm(ctx context.Context, conn *websocket.Conn, term bothy.Terminal) (
 		return errors.Is(err, io.EOF), true
 	case err := <-input:
 		return false, websocket.CloseStatus(err) == -1 && !errors.Is(err, errUnknownFrame)
-	case <-ctx.Done(): // by pingUntilGone, unless it is the caller's own
+	case <-ctx.Done(): // ended by pingUntilGone, unless the caller's own ended
 		return false, true
 	}
 }
 
-// copyOutput returns io.EOF when the terminal has no more.
+// copyOutput returns io.EOF when the terminal has no more output.
 func copyOutput(conn *websocket.Conn, term bothy.Terminal) error {
 	buf := make([]byte, 32<<10)
 	for {

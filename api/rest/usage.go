@@ -42,7 +42,7 @@ func (in *usageInput) query() (q bothy.UsageQuery, err error) {
 	return q, nil
 }
 
-// parseDate reads a time or a day; an empty one is the zero time.
+// parseDate parses a time or a day; an empty one is the zero time.
 func parseDate(name, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

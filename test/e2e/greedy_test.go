@@ -252,7 +252,7 @@ func TestGreedyTenant(t *testing.T) {
 		if status != 200 || len(text) < 200_000 {
 			t.Errorf("the last answer is gone: %d", status)
 		}
-		if status, text = greedy.once("POST", "/exec", body, http.Header{"Idempotency-Key": {"0-0"}}); status != 409 || !strings.Contains(text, "done already") {
+		if status, text = greedy.once("POST", "/exec", body, http.Header{"Idempotency-Key": {"0-0"}}); status != 409 || !strings.Contains(text, "already executed") {
 			t.Errorf("the first was done again: %d %.100s", status, text)
 		}
 	})

@@ -40,7 +40,7 @@ type report struct {
 	Gone bool `json:"gone,omitempty"`
 }
 
-// An order is a line of the test: what to do about the request ID.
+// An order is a line from the test: what to do about the request ID.
 type order struct {
 	ID int64  `json:"id"`
 	Do string `json:"do"`
@@ -51,9 +51,9 @@ type order struct {
 	Data []byte `json:"data"`
 }
 
-// What orders can do.
+// The verbs of orders.
 const (
-	doPass    = "pass"    // the API answers
+	doPass    = "pass"    // let the API answer
 	doHead    = "head"    // begin an answer
 	doWrite   = "write"   // send bytes now
 	doEnd     = "end"     // end the answer as it should end
@@ -61,7 +61,7 @@ const (
 	doUpgrade = "upgrade" // accept a WebSocket: bytes are then written without a form
 )
 
-// passHeader marks requests of the test itself, which are passed on and not told.
+// passHeader marks requests of the test itself, which are passed on and not reported.
 const passHeader = "X-Fake-Pass"
 
 // fake is one server.
@@ -134,7 +134,7 @@ func (f *fake) tell(r report) {
 	_ = f.out.Encode(r)
 }
 
-// give hands an order to the request that it is for, if that is still there.
+// give passes an order to the request that it is for, if that still exists.
 func (f *fake) give(o order) {
 	f.mu.Lock()
 	orders := f.orders[o.ID]
@@ -148,7 +148,7 @@ func (f *fake) give(o order) {
 	}
 }
 
-// ServeHTTP tells the test of a request and follows its orders.
+// ServeHTTP reports a request to the test and follows its orders.
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get(passHeader) != "" {
 		f.api.ServeHTTP(w, r)
@@ -178,7 +178,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.answer()
 }
 
-// latin1 is a header's bytes as text, in which each is a character.
+// latin1 converts a header's bytes to text with one character for each.
 func latin1(s string) string {
 	runes := make([]rune, len(s))
 	for i := range len(s) {
@@ -197,7 +197,7 @@ type exchange struct {
 	orders chan order
 }
 
-// next waits for an order. It returns none when the client or the test has gone.
+// next waits for an order. It returns none if the client or the test has left.
 func (x *exchange) next(gone <-chan struct{}) (o order, ok bool) {
 	select {
 	case o = <-x.orders:

@@ -2,11 +2,11 @@
 // prints the address of its control socket, and ends when its input does. Each connection
 // to that socket creates one server with its own world, which ends with the connection.
 //
-// The protocol on the connection is lines of JSON. The first, from the test, is a setup;
-// the answer is the server's URL. From then on each request is first shown to the test,
-// which either passes it on to the real API over an apitest.World, or answers it itself,
-// byte by byte if it likes: so the tests decide what goes wrong, and need no server, no
-// WebSocket and no model of the API in their own language. See report and order.
+// The protocol on the connection is lines of JSON. The first, from the test, is a setup; the
+// answer is the server's URL. From then on each request is first reported to the test, which
+// either passes it on to the real API over an apitest.World, or answers it itself, byte by byte
+// if it likes: so the tests decide what goes wrong, and need no server, no WebSocket and no
+// model of the API in their own language. See report and order.
 package main
 
 import (
