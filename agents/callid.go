@@ -9,9 +9,9 @@ import (
 
 type callIDKey struct{}
 
-// callIDs has the SDK's tool runner tell a tool which call it runs. The runner passes the
-// id to the span of the call alone, so this is a tracer that records nothing and puts
-// the id into the tool's context.
+// callIDs tells a tool which call the SDK's tool runner is running. The runner passes the id
+// only to the span of the call, so this is a tracer that records nothing and puts the id into
+// the tool's context.
 type callIDs struct{ noop.TracerProvider }
 
 func (callIDs) Tracer(string, ...trace.TracerOption) trace.Tracer { return callTracer{} }

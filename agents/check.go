@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// The labels by which the sandbox of a session is known.
+// The labels that identify the sandbox of a session.
 const (
 	LabelAttachment = "bothy.agents"
 	LabelSession    = "bothy.agents.session"
@@ -27,7 +27,7 @@ var (
 	toolForm        = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 )
 
-// attachmentOf is the attachment that a request asks for, without an id.
+// attachmentOf returns the attachment that a request describes, without an id.
 func attachmentOf(req bothy.AgentAttach) (*bothy.AgentAttachment, sealed, error) {
 	invalid := func(format string, args ...any) (*bothy.AgentAttachment, sealed, error) {
 		return nil, sealed{}, bothy.Errorf(bothy.CodeInvalid, format, args...)
@@ -92,7 +92,7 @@ func checkURL(text string) error {
 	return nil
 }
 
-// clearDir removes an earlier server's leftovers in a folder.
+// clearDir removes an earlier server's leftovers from a folder.
 func clearDir(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// maxFile is how much of a text file is read at once, and how large one may be that is edited.
+	// maxFile is how much of a text file is read at once, and the maximum size of one that is
+	// edited.
 	maxFile = 256 << 10
 	// The service takes images of 5 MB in base64, and documents of a few more.
 	maxImage = 3_750_000
@@ -107,7 +108,8 @@ func checked(b []byte, name string) ([]block, error) {
 	return text(string(b)), nil
 }
 
-// lines reads a range of lines, from 1, both included. A last one of 0 or less means the end of the file.
+// lines reads a range of lines, from 1, both inclusive. A last one of 0 or less means the end of
+// the file.
 func lines(r *bufio.Reader, in readInput) ([]block, error) {
 	if len(in.Range) != 2 || in.Range[0] < 1 || in.Range[1] > 0 && in.Range[1] < in.Range[0] {
 		return nil, fmt.Errorf("view_range %v is not [first line, last line]", in.Range)
@@ -151,7 +153,7 @@ func (s *session) write(ctx context.Context, sandbox string, in writeInput) ([]b
 	return text(fmt.Sprintf("wrote %d bytes to %s", len(in.Content), in.Path)), nil
 }
 
-// put writes a file that the agent may write.
+// put writes a file, unless the agent may not write it.
 func (s *session) put(ctx context.Context, sandbox, name, content string) error {
 	if name == "" {
 		return errors.New("file_path is required")
@@ -170,7 +172,7 @@ type editInput struct {
 	Replace bool   `json:"replace_all"`
 }
 
-// editTool edits a file, unless a server before this has done it.
+// editTool edits a file, unless an earlier server has done it.
 func (s *session) editTool(ctx context.Context, sandbox, id string, raw json.RawMessage) ([]block, bool, error) {
 	var in editInput
 	if err := decode(raw, &in); err != nil {

@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	// maxMemory bounds a memory, and maxMemories all of a store, on their way out of a sandbox.
+	// maxMemory limits a memory, and maxMemories all of a store, on their way out of a sandbox.
 	maxMemory   = 1 << 20
 	maxMemories = 64 << 20
-	// memoryEvery is how often memories are looked at while their session works.
+	// memoryEvery is how often memories are reconciled while their session works.
 	memoryEvery = environments.DefaultMemorySyncInterval
 )
 
-// memory is a session's memory stores. The SDK keeps a copy of each on this host and reconciles it
-// with the service; the copy is reconciled with a folder in the sandbox. What both
-// last agreed on is in the session's record, so that a server that is killed loses no edit.
+// memory is a session's memory stores. The SDK keeps a copy of each on this host and reconciles
+// it with the service; the copy is reconciled with a folder in the sandbox. The last state that
+// both agreed on is in the session's record, so that a server that is killed loses no edit.
 type memory struct {
 	dir    string
 	sync   *environments.SessionMemoryStores
@@ -55,7 +55,7 @@ type volume struct {
 	readOnly bool
 }
 
-// owner is to whom the store's files in the sandbox belong.
+// owner is the owner of the store's files in the sandbox.
 func (st volume) owner() string {
 	if st.readOnly {
 		return "root"
@@ -63,12 +63,12 @@ func (st volume) owner() string {
 	return bothy.DefaultUser
 }
 
-var errNoToken = errors.New("the session has memory stores, and its work came without a token to read them")
+var errNoToken = errors.New("the session has memory stores, but its work came without a token to read them")
 
 // openMemory copies the session's memory stores to this host.
 func (s *session) openMemory(ctx context.Context, p piece) error {
 	m := &memory{last: time.Now()}
-	var at []int // where each store stands among the session's resources
+	var at []int // the place of each store among the session's resources
 	for i, r := range s.agent.Resources {
 		if r.Type != "memory_store" {
 			continue
@@ -79,7 +79,7 @@ func (s *session) openMemory(ctx context.Context, p piece) error {
 			path: cmp.Or(x.MountPath, in(path.Join("memory", path.Base(cmp.Or(x.Name, x.MemoryStoreID))))),
 		}
 		if !path.IsAbs(st.path) || path.Clean(st.path) != st.path || strings.Count(st.path, "/") < 2 {
-			return fmt.Errorf("the memory store %s belongs to %q, which is no folder that it can have", st.id, st.path)
+			return fmt.Errorf("the memory store %s cannot be mounted at %q", st.id, st.path)
 		}
 		m.stores, at = append(m.stores, st), append(at, i)
 	}
@@ -97,7 +97,8 @@ func (s *session) openMemory(ctx context.Context, p piece) error {
 		return err
 	}
 	s.memory = m
-	// The SDK copies a store to the path that the session has for it, which is one of the sandbox's.
+	// The SDK copies a store to the path that it has in the session, which is a path in the
+	// sandbox.
 	var whole map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s.agent.RawJSON()), &whole); err != nil {
 		return err
@@ -132,8 +133,8 @@ func (s *session) openMemory(ctx context.Context, p piece) error {
 	return err
 }
 
-// closeMemory reconciles the memories for the last time, unless the work continues elsewhere: the
-// sandbox then keeps its changes.
+// closeMemory reconciles the memories for the last time, unless the work continues elsewhere:
+// then the sandbox keeps its changes.
 func (s *session) closeMemory(ctx context.Context) {
 	m := s.memory
 	if m == nil {
@@ -188,7 +189,8 @@ func (s *session) placeMemory(ctx context.Context, sandbox string) error {
 	return nil
 }
 
-// reconcile reconciles the sandbox's memories with the copies, and these, by f, with the service.
+// reconcile reconciles the sandbox's memories with the copies, and these, by f, with the
+// service.
 func (s *session) reconcile(ctx context.Context, f func()) {
 	m := s.memory
 	if m.placed == "" {
@@ -205,7 +207,7 @@ func (s *session) reconcile(ctx context.Context, f func()) {
 	}
 }
 
-// readOnly is the folder of a store that is not to be changed in which a file is, or "".
+// readOnly returns the read-only store's folder that contains a file, or "".
 func (m *memory) readOnly(name string) string {
 	if m == nil {
 		return ""
@@ -234,8 +236,8 @@ func (s *session) exchange(ctx context.Context, sandbox string, back bool) error
 	return s.change(ctx, func(r *record) { r.Memory = agreed })
 }
 
-// exchangeOne is exchange for one store. agreed has the sums of what was the same on both sides
-// the last time, by the paths in the sandbox.
+// exchangeOne is exchange for one store. agreed has the checksums of what was the same on both
+// sides the last time, by the paths in the sandbox.
 func (s *session) exchangeOne(ctx context.Context, sandbox string, st volume, agreed map[string]string, back bool) error {
 	inside, err := s.inside(ctx, sandbox, st)
 	if err != nil {
@@ -246,7 +248,7 @@ func (s *session) exchangeOne(ctx context.Context, sandbox string, st volume, ag
 		return err
 	}
 	prefix := st.path + "/"
-	if len(inside) == 0 { // an accident rather than so many deletions: the folder is filled again, as the SDK has it
+	if len(inside) == 0 { // an accident rather than so many deletions: the folder is filled again, as in the SDK
 		maps.DeleteFunc(agreed, func(name, _ string) bool { return strings.HasPrefix(name, prefix) })
 		inside = map[string][]byte{}
 	}
@@ -368,7 +370,7 @@ func put(dir, name string, content []byte, there bool) error {
 	return root.WriteFile(name, content, 0o644)
 }
 
-// apply changes memories in the sandbox.
+// apply makes changes to memories in the sandbox.
 func (s *session) apply(ctx context.Context, sandbox string, st volume, changes map[string][]byte) error {
 	var b bytes.Buffer
 	t := tar.NewWriter(&b)

@@ -12,38 +12,37 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// noHeartbeat is what the first heartbeat of a lease expects as its
-// predecessor.
+// noHeartbeat is the predecessor that the first heartbeat of a lease expects.
 const noHeartbeat = "NO_HEARTBEAT"
 
 // A record is what the store holds about a session, encrypted.
 type record struct {
 	SandboxID string `json:"sandbox_id,omitempty"`
-	// WorkID is the work that is claimed, with the secret that it came with and the
-	// heartbeat by which its lease is continued.
+	// WorkID is the claimed work, with the secret that it came with and the heartbeat that
+	// continues its lease.
 	WorkID    string `json:"work_id,omitempty"`
 	Secret    string `json:"secret,omitempty"`
 	Heartbeat string `json:"heartbeat,omitempty"`
-	// Shell is the process of the bash that stays, 0 for none.
+	// Shell is the process of the persistent bash, 0 for none.
 	Shell int `json:"shell,omitempty"`
 	// Skills are those in the sandbox, as ID@VERSION.
 	Skills []string `json:"skills,omitempty"`
-	// Calls are the calls whose results are not known to have been taken.
+	// Calls are the calls whose results may not have been received.
 	Calls map[string]callState `json:"calls,omitempty"`
-	// Memory is the content, by its SHA-256, that the memories in the sandbox and those
-	// of the service last agreed on, by path.
+	// Memory is the content, by its SHA-256, that the memories in the sandbox and those of the
+	// service last agreed on, by path.
 	Memory map[string]string `json:"memory,omitempty"`
 	Error  string            `json:"error,omitempty"`
 }
 
-// moveTo notes that the session has another sandbox, or "" for none, in which there is nothing yet.
+// moveTo records that the session has another, empty sandbox, or "" for none.
 func (r *record) moveTo(sandbox string) {
 	r.SandboxID, r.Shell, r.Skills, r.Memory = sandbox, 0, nil, nil
 }
 
-// A callState is how far a tool's call has come.
+// A callState is the progress of a tool's call.
 type callState struct {
-	// Process, From and Nonce say where the output of a command is found; Seconds is its time-out.
+	// Process, From and Nonce locate the output of a command; Seconds is its time-out.
 	Process int     `json:"process,omitempty"`
 	From    int64   `json:"from,omitempty"`
 	Nonce   string  `json:"nonce,omitempty"`
@@ -124,7 +123,7 @@ func (s *session) change(ctx context.Context, f func(*record)) error {
 	return s.worker.o.Store.PutAgentSession(context.WithoutCancel(ctx), a, s.id, b)
 }
 
-// now is a copy of the session's record, whose maps and calls are not to be changed.
+// now returns a copy of the session's record, whose maps and calls must not be changed.
 func (s *session) now() record {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,11 +46,12 @@ func (s *session) ensure(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// find looks for the session's sandbox and wakes it. fresh says that the record did not know of it.
+// find looks for the session's sandbox and resumes it. fresh means that the record did not have
+// it.
 func (s *session) find(ctx context.Context, id string) (_ string, fresh bool, err error) {
 	boxes := s.worker.o.Sandboxes
 	if id == "" {
-		// One that was made by a server that was killed before it could write that down.
+		// It was made by a server that was killed before it could record it.
 		page, err := boxes.List(ctx, bothy.SandboxFilter{States: bothy.LiveStates, Limit: 1, Metadata: s.labels()})
 		if err != nil || len(page.Items) == 0 {
 			return "", false, err
@@ -93,7 +94,7 @@ func (s *session) labels() map[string]string {
 	return map[string]string{LabelAttachment: s.worker.attachment.ID, LabelSession: s.id}
 }
 
-// create makes a sandbox as the attachment says.
+// create makes a sandbox as the attachment describes.
 func (s *session) create(ctx context.Context) (string, error) {
 	box, err := s.worker.o.Sandboxes.Create(ctx, sandboxOf(s.worker.attachment, s.worker.secret, s.labels()))
 	if err != nil {
@@ -102,7 +103,7 @@ func (s *session) create(ctx context.Context) (string, error) {
 	return box.ID, nil
 }
 
-// sandboxOf is the request that a session's sandbox is created from.
+// sandboxOf is the request from which a session's sandbox is created.
 func sandboxOf(a *bothy.AgentAttachment, secret sealed, labels map[string]string) bothy.SandboxCreate {
 	req := a.Sandbox
 	req.Secrets = secret.Secrets
@@ -122,7 +123,7 @@ func sandboxOf(a *bothy.AgentAttachment, secret sealed, labels map[string]string
 	return req
 }
 
-// explain says why something failed in the sandbox, for the agent.
+// explain describes for the agent why something failed in the sandbox.
 func explain(err error) string {
 	var e *bothy.Error
 	if errors.As(err, &e) && e.Hint != "" {
@@ -131,7 +132,7 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// in is a path in the sandbox.
+// in resolves a path in the sandbox.
 func in(name string) string {
 	if !path.IsAbs(name) {
 		name = path.Join(bothy.DefaultCwd, name)
@@ -148,7 +149,7 @@ type output struct {
 	code           int
 }
 
-// run runs a command to its end, or until it has given more than limit bytes.
+// run runs a command to its end, or until it has written more than limit bytes.
 func (s *session) run(ctx context.Context, id string, limit int, args ...string) (*output, error) {
 	out := &output{}
 	err := s.worker.o.Commands.ExecStream(ctx, id, bothy.ExecRequest{Command: bothy.Command{Args: args}}, func(e bothy.ExecEvent) error {
@@ -177,7 +178,7 @@ func (s *session) run(ctx context.Context, id string, limit int, args ...string)
 	return out, err
 }
 
-// process finds a process of the sandbox's, or nil.
+// process finds a process in the sandbox, or nil.
 func (s *session) process(ctx context.Context, id string, is func(bothy.ProcessInfo) bool) (*bothy.ProcessInfo, error) {
 	all, err := s.worker.o.Commands.Processes(ctx, id)
 	if err != nil {

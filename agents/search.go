@@ -14,7 +14,7 @@ import (
 
 const (
 	maxGlob = 200
-	// maxTree bounds the paths that are looked at, in bytes.
+	// maxTree limits the paths that are searched, in bytes.
 	maxTree = 16 << 20
 )
 
@@ -88,7 +88,7 @@ func (s *session) glob(ctx context.Context, sandbox string, g globInput) ([]bloc
 
 // matches reports whether a path matches a pattern, in which ** stands for any folders.
 func matches(pattern, name []string) bool {
-	// row[j] says whether what was looked at of the pattern matches the first j segments.
+	// row[j] says whether the part of the pattern so far matches the first j segments.
 	row := make([]bool, len(name)+1)
 	row[0] = true
 	for _, p := range pattern {
@@ -110,8 +110,8 @@ type grepInput struct {
 	Path    string `json:"path"`
 }
 
-// grepScript searches with what the template has: ripgrep, or GNU grep with Perl's
-// syntax, or any other grep.
+// grepScript searches with what the template has: ripgrep, or GNU grep with Perl's syntax, or
+// any other grep.
 const grepScript = `if command -v rg >/dev/null
 then exec rg -n --no-heading --with-filename --color never --max-filesize 8M -e "$1" -- "$2"
 elif echo a | grep -qP a 2>/dev/null

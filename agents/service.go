@@ -1,9 +1,9 @@
 // Package agents is the worker for self-hosted environments of Claude Managed Agents.
 //
-// A worker polls an environment's queue for sessions, gives each a sandbox, and runs the
-// tools that the session's agent calls in it. Whatever must not be lost or done twice is
-// stored before it begins: claimed work, and the progress of each call. So after a crash
-// the next server continues in the same sandboxes.
+// A worker polls an environment's queue for sessions, gives each a sandbox, and runs the tools
+// that the session's agent calls in it. Whatever must not be lost or done twice is stored before
+// it begins: claimed work, and the progress of each call. So after a crash the next server
+// continues in the same sandboxes.
 package agents
 
 import (
@@ -22,7 +22,7 @@ import (
 // maxPerProject bounds the attachments of a project.
 const maxPerProject = 20
 
-// defaultSessions is how many sessions are worked for at once unless the caller says otherwise.
+// defaultSessions is how many sessions are processed at once unless the caller says otherwise.
 const defaultSessions = 10
 
 // Store is what the service needs of store.Store.
@@ -43,7 +43,7 @@ type Vault interface {
 
 // Sandboxes is what the service needs of bothy.SandboxService.
 type Sandboxes interface {
-	// CheckCreate says why Create would refuse a request at any time.
+	// CheckCreate returns the error with which Create would always refuse a request.
 	CheckCreate(ctx context.Context, req bothy.SandboxCreate) error
 	Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error)
 	Get(ctx context.Context, id string) (*bothy.Sandbox, error)
@@ -75,9 +75,9 @@ type Options struct {
 	Sleeper   Sleeper
 	Commands  Commands
 	Files     bothy.FileService
-	// Transport reaches the queues, and decides which addresses are reached.
+	// Transport reaches the queues, and decides which addresses are allowed.
 	Transport http.RoundTripper
-	// Dir is a folder for copies of skills and memories. What is in it is removed.
+	// Dir is a folder for copies of skills and memories. Its content is removed.
 	Dir string
 	Log *slog.Logger
 }
@@ -86,10 +86,10 @@ type Options struct {
 type Service struct {
 	o Options
 
-	changing sync.Mutex // held from looking at attachments to changing them
+	changing sync.Mutex // held from reading attachments to changing them
 
 	mu      sync.Mutex
-	run     context.Context // nil while Run does not
+	run     context.Context // nil while Run is not running
 	workers map[string]*worker
 }
 
@@ -173,7 +173,7 @@ func (s *Service) AgentAttachments(ctx context.Context) ([]*bothy.AgentAttachmen
 	return all, nil
 }
 
-// AgentAttachment implements bothy.AgentService. An attachment is found by its environment, too.
+// AgentAttachment implements bothy.AgentService. An attachment is also found by its environment.
 func (s *Service) AgentAttachment(ctx context.Context, id string) (*bothy.AgentAttachment, error) {
 	all, err := s.AgentAttachments(ctx)
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *Service) DetachAgents(ctx context.Context, id string) error {
 	return s.o.Store.DeleteAgents(ctx, a.ProjectID, a.ID)
 }
 
-// Run works until ctx ends. What is claimed then stays claimed, for the next server to continue.
+// Run works until ctx ends. Claimed work stays claimed, for the next server to continue.
 func (s *Service) Run(ctx context.Context) error {
 	clearDir(s.o.Dir)
 	s.changing.Lock()
@@ -211,7 +211,7 @@ func (s *Service) Run(ctx context.Context) error {
 		s.mu.Unlock()
 		for _, a := range all {
 			if err := s.start(ctx, a); err != nil {
-				s.o.Log.Error("an environment of managed agents is not worked for", "attachment", a.ID, "error", err)
+				s.o.Log.Error("an environment of managed agents has no worker", "attachment", a.ID, "error", err)
 			}
 		}
 	}
@@ -233,7 +233,7 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// start has a worker work for an attachment, if Run runs.
+// start starts a worker for an attachment, if Run is running.
 func (s *Service) start(ctx context.Context, a *store.AgentAttachment) error {
 	s.mu.Lock()
 	run := s.run
@@ -263,7 +263,7 @@ func (s *Service) stop(id string, why error) {
 	}
 }
 
-// shown is an attachment as callers see it.
+// shown is a caller's view of an attachment.
 func (s *Service) shown(ctx context.Context, a *store.AgentAttachment) (*bothy.AgentAttachment, error) {
 	s.mu.Lock()
 	w := s.workers[a.ID]

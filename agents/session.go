@@ -21,7 +21,7 @@ import (
 const (
 	// stopTime limits what is still done after work has ended.
 	stopTime = 10 * time.Second
-	// defaultIdle is how long a session is waited for before its sandbox is paused.
+	// defaultIdle is how long a session may be idle before its sandbox is paused.
 	defaultIdle = time.Minute
 	// callTime limits a call. Each tool has its own, lower limits.
 	callTime = 2 * maxBashTime
@@ -35,7 +35,7 @@ var (
 	errFinished  = errors.New("the work is done")
 )
 
-// A piece is work for a session that was claimed.
+// A piece is claimed work for a session.
 type piece struct {
 	id, secret, heartbeat string
 }
@@ -61,24 +61,24 @@ func (p piece) token() string {
 	return secret.Token
 }
 
-// A session is one of an attachment's, with its sandbox.
+// A session is one session of an attachment, with its sandbox.
 type session struct {
 	worker *worker
 	id     string
-	busy   sync.Mutex // held while a piece of work is done
+	busy   sync.Mutex // held while a piece of work is in progress
 
 	mu     sync.Mutex
 	record record
 
 	// These are guarded by busy.
-	ready    bool // the sandbox runs and has what belongs into it
+	ready    bool // the sandbox runs and is prepared
 	agent    *anthropic.BetaManagedAgentsSession
 	requests []option.RequestOption
 	memory   *memory
 	failures int // in a row
 }
 
-// work does a piece of work, from its claim to its end.
+// work processes a piece of work, from its claim to its end.
 func (s *session) work(ctx context.Context, p piece) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
@@ -86,7 +86,7 @@ func (s *session) work(ctx context.Context, p piece) {
 	_ = failpoint.Hit("agents.claimed")
 	err := s.change(ctx, func(r *record) { r.WorkID, r.Secret, r.Heartbeat, r.Error = p.id, p.secret, p.heartbeat, "" })
 	if err != nil {
-		log.Error("work cannot be stored, and is left to its lease", "error", err)
+		log.Error("work cannot be stored, and waits for its lease to end", "error", err)
 		return
 	}
 	_ = failpoint.Hit("agents.stored")
@@ -130,12 +130,12 @@ func (s *session) work(ctx context.Context, p piece) {
 		}
 	})
 	if err != nil {
-		log.Error("that work has ended cannot be stored", "error", err)
+		log.Error("the end of work cannot be stored", "error", err)
 	}
 }
 
-// recover waits for a while after work that has failed, longer with each time in a row. The lease is
-// kept meanwhile, so that the queue does not hand the work out again at once.
+// recover waits for a while after failed work, longer with each failure in a row. The lease is
+// kept meanwhile, so that the queue does not hand the work out again immediately.
 func (s *session) recover(ctx context.Context, failed bool) {
 	if !failed {
 		s.failures = 0
@@ -150,8 +150,8 @@ func (s *session) recover(ctx context.Context, failed bool) {
 	}
 }
 
-// serve runs the tools that the session calls, until it ends, is idle for long, or ctx
-// ends. over says that the session has ended.
+// serve runs the tools that the session calls, until it ends, is idle for long, or ctx ends.
+// over means that the session has ended.
 func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 	w := s.worker
 	s.requests = append(credential(p.credential(w.secret.Key)), option.WithMiddleware(whileHeld(ctx)))
@@ -194,9 +194,9 @@ func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 	}
 }
 
-// whileHeld lets requests pass only while the lease is held: the SDK's runner sends the result of
-// an aborted call even after its context has ended. It answers like the service after a lost lease,
-// since the SDK retries after an error.
+// whileHeld lets requests pass only while the lease is held: the SDK's runner sends the result
+// of an aborted call even after its context has ended. It answers like the service after a lost
+// lease, since the SDK retries after an error.
 func whileHeld(held context.Context) option.Middleware {
 	return func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		if held.Err() != nil {
@@ -208,7 +208,7 @@ func whileHeld(held context.Context) option.Middleware {
 	}
 }
 
-// rest puts the sandbox in the state in which it waits for more work.
+// rest puts the sandbox into the state in which it waits for more work.
 func (s *session) rest(ctx context.Context, over bool, why error) {
 	r := s.now()
 	if r.SandboxID == "" {
@@ -224,7 +224,7 @@ func (s *session) rest(ctx context.Context, over bool, why error) {
 	switch bothy.ErrorCode(err) {
 	case "", bothy.CodeSandboxPaused, bothy.CodeSandboxEnded, bothy.CodeSandboxNotFound:
 	default:
-		s.worker.log.Warn("the sandbox of a session was not put to rest", "session", s.id, "sandbox", r.SandboxID, "error", err)
+		s.worker.log.Warn("the sandbox of a session was not paused", "session", s.id, "sandbox", r.SandboxID, "error", err)
 	}
 }
 
@@ -233,7 +233,7 @@ const (
 	leastBeat = time.Second
 )
 
-// beat keeps the lease of a piece of work, until ctx ends or the lease does, and says why.
+// beat keeps the lease of a piece of work, until ctx ends or the lease does, and returns why.
 func (s *session) beat(ctx context.Context, p piece) error {
 	w := s.worker
 	every, lease, last, held := firstBeat, firstBeat, p.heartbeat, time.Now()

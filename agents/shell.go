@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// outputLimit is how much of a command's output, its end, an agent gets.
+	// outputLimit is how much of the end of a command's output an agent gets.
 	outputLimit = 100 << 10
-	// cutMark is where output begins, or ends, of which a part is left out.
+	// cutMark marks where a part of the output is left out.
 	cutMark = "[output truncated]"
 
 	defaultBashTime = 2 * time.Minute
 	maxBashTime     = time.Hour
 
-	// scripts is where commands are stored while they run. What is written to
-	// the shell is one short line, which arrives atomically.
+	// scripts is the folder of commands while they run. What is written to the shell is one
+	// short line, which arrives atomically.
 	scripts = "/tmp/.bothy-agents"
 )
 
@@ -62,7 +62,7 @@ func (s *session) startShell(ctx context.Context, id string) (pid int, from int6
 // shellEnv marks the shell among the processes of the sandbox.
 const shellEnv = "BOTHY_AGENTS_SESSION"
 
-// checkShell forgets a shell that did not come back with its sandbox.
+// checkShell forgets a shell that no longer exists after its sandbox was resumed.
 func (s *session) checkShell(ctx context.Context, id string) error {
 	pid := s.now().Shell
 	p, err := s.process(ctx, id, func(p bothy.ProcessInfo) bool { return p.PID == pid && p.Running && p.Env[shellEnv] == s.id })
@@ -72,7 +72,7 @@ func (s *session) checkShell(ctx context.Context, id string) error {
 	return s.change(ctx, func(r *record) { r.Shell = 0 })
 }
 
-// endShell kills the shell with what runs in it.
+// endShell kills the shell and everything that runs in it.
 func (s *session) endShell(ctx context.Context) error {
 	r := s.now()
 	if r.Shell == 0 || r.SandboxID == "" {
@@ -124,17 +124,17 @@ func (s *session) bash(ctx context.Context, id, call, command string, timeout ti
 	return s.follow(ctx, id, c)
 }
 
-// What can be found of a command that was to be run.
+// What may have become of a command.
 type found int
 
 const (
-	never found = iota // it was not begun
+	never found = iota // it did not start
 	begun
 	gone // its shell is gone
 )
 
-// reconnect finds out what became of a command. It has the shell print a probe, which comes
-// after everything that was given to it before.
+// reconnect finds out what became of a command. It makes the shell print a probe, which comes
+// after everything that it was given before.
 func (s *session) reconnect(ctx context.Context, id string, c callState) (found, error) {
 	p, err := s.process(ctx, id, func(p bothy.ProcessInfo) bool { return p.PID == c.Process })
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *session) reconnect(ctx context.Context, id string, c callState) (found,
 	return state, err
 }
 
-// follow waits for the end of a command. One whose time is up ends with its shell.
+// follow waits for the end of a command. If its time is up, its shell is killed.
 func (s *session) follow(ctx context.Context, id string, c callState) (string, bool, error) {
 	limited, cancel := context.WithTimeout(ctx, time.Duration(c.Seconds*float64(time.Second)))
 	defer cancel()
@@ -206,8 +206,8 @@ func (s *session) follow(ctx context.Context, id string, c callState) (string, b
 	return "", false, err
 }
 
-// cut reports whether a call that ends with ctx is to end in the sandbox, too. One whose server
-// stops continues, for the next server to wait for.
+// cut reports whether a call that ends with ctx must also end in the sandbox. If the server is
+// stopping, it continues, for the next server to wait for.
 func cut(ctx context.Context) bool {
 	why := context.Cause(ctx)
 	return !errors.Is(why, errClosing) && !errors.Is(why, errReplaced)
@@ -226,7 +226,7 @@ type tail struct {
 
 var endCode = regexp.MustCompile(`^(\d+)>\n`)
 
-// take takes a piece of the shell's output.
+// take adds a piece of the shell's output.
 func (t *tail) take(e bothy.ExecEvent) error {
 	data, err := e.Bytes()
 	if err != nil {
@@ -245,7 +245,7 @@ func (t *tail) take(e bothy.ExecEvent) error {
 			return errFull
 		}
 	}
-	t.trim(outputLimit + 256) // a mark at the end may not be whole
+	t.trim(outputLimit + 256) // a mark at the end may be incomplete
 	if e.IsFinal {
 		return errShellEnded
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // placeSkills copies the skills of the session's agent into its sandbox, below skills in the
-// working folder, unless they are there already. A skill that cannot be fetched is left out, as
+// working folder, unless they are already there. A skill that cannot be fetched is left out, as
 // in the SDK.
 func (s *session) placeSkills(ctx context.Context, sandbox string) error {
 	var want []string
@@ -50,8 +50,8 @@ func (s *session) placeSkills(ctx context.Context, sandbox string) error {
 	}
 	found, _ := os.ReadDir(filepath.Join(dir, "skills"))
 	if len(found) < len(want) {
-		s.worker.log.Warn("not every skill of a session could be had", "session", s.id, "skills", strings.Join(want, " "), "placed", len(found))
-		return nil // tried again with the next work
+		s.worker.log.Warn("some skills of a session could not be fetched", "session", s.id, "skills", strings.Join(want, " "), "placed", len(found))
+		return nil // retried with the next work
 	}
 	return s.change(ctx, func(r *record) { r.Skills = want })
 }

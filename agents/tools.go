@@ -21,13 +21,13 @@ type tool struct {
 	s     *session
 	name  string
 	about string
-	// run runs a call in a sandbox. An error is for the agent, as a result that failed is.
+	// run runs a call in a sandbox. An error goes to the agent, like a failed result.
 	run func(ctx context.Context, sandbox, call string, input json.RawMessage) (result []block, failed bool, err error)
 }
 
 var _ anthropic.BetaTool = (*tool)(nil)
 
-// tools are the session's.
+// tools are the session's tools.
 func (s *session) tools() []anthropic.BetaTool {
 	all := []anthropic.BetaTool{
 		&tool{s, "bash", "Run a command in a shell that stays.", s.bashTool},
@@ -43,7 +43,7 @@ func (s *session) tools() []anthropic.BetaTool {
 	return all
 }
 
-// input is a tool whose calls can be made again.
+// input is a tool whose calls can be repeated.
 func input[T any](f func(ctx context.Context, sandbox string, in T) ([]block, error)) func(context.Context, string, string, json.RawMessage) ([]block, bool, error) {
 	return func(ctx context.Context, sandbox, _ string, raw json.RawMessage) ([]block, bool, error) {
 		var in T
@@ -74,8 +74,8 @@ func (t *tool) InputSchema() anthropic.BetaToolInputSchemaParam {
 	return anthropic.BetaToolInputSchemaParam{}
 }
 
-// Execute implements anthropic.BetaTool. The result of a call that has been run is kept until the
-// service has it, so none is run twice.
+// Execute implements anthropic.BetaTool. The result of a finished call is kept until the service
+// has it, so none is run twice.
 func (t *tool) Execute(ctx context.Context, raw json.RawMessage) ([]anthropic.BetaToolResultBlockParamContentUnion, error) {
 	id := callID(ctx)
 	if id == "" {
@@ -106,7 +106,7 @@ func (t *tool) Execute(ctx context.Context, raw json.RawMessage) ([]anthropic.Be
 	return params(c.Result), nil
 }
 
-// failure is a result as an error, which is how the SDK has it.
+// failure turns a result into an error, as the SDK expects it.
 func failure(result []block) error {
 	s := ""
 	for _, b := range result {
@@ -124,12 +124,12 @@ func (t *tool) inSandbox(ctx context.Context, id string, raw json.RawMessage) ([
 	result, failed, err := t.run(ctx, sandbox, id, raw)
 	switch bothy.ErrorCode(err) {
 	case bothy.CodeSandboxEnded, bothy.CodeSandboxNotFound, bothy.CodeSandboxPaused, bothy.CodeGuest, bothy.CodeSandboxNotReady:
-		t.s.ready = false // the next call looks what became of it
+		t.s.ready = false // the next call finds out what became of it
 	}
 	return result, failed, err
 }
 
-// blame remembers why there is no sandbox.
+// blame records why there is no sandbox.
 func (s *session) blame(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -144,7 +144,7 @@ func (s *session) call(id string) callState {
 	return s.record.Calls[id]
 }
 
-// note stores how far a call has come.
+// note stores the progress of a call.
 func (s *session) note(ctx context.Context, id string, c callState) error {
 	return s.change(ctx, func(r *record) {
 		if r.Calls == nil {
@@ -185,8 +185,8 @@ func (s *session) bashTool(ctx context.Context, sandbox, id string, raw json.Raw
 // callEnv marks the process of a custom tool's call.
 const callEnv = "BOTHY_AGENTS_CALL"
 
-// custom is the tool that is a command of the attachment's. It is started as a process that outlives
-// the server, and found again by its mark.
+// custom is a tool that runs a command of the attachment. The command is a process that outlives
+// the server, and is found again by its mark.
 func (s *session) custom(t bothy.AgentTool) func(context.Context, string, string, json.RawMessage) ([]block, bool, error) {
 	return func(ctx context.Context, sandbox, id string, raw json.RawMessage) ([]block, bool, error) {
 		p, err := s.process(ctx, sandbox, func(p bothy.ProcessInfo) bool { return p.Env[callEnv] == id })
@@ -235,7 +235,7 @@ func (s *session) custom(t bothy.AgentTool) func(context.Context, string, string
 	}
 }
 
-// add takes a piece of output that has no marks.
+// add adds a piece of output without marks.
 func (t *tail) add(e bothy.ExecEvent) error {
 	data, err := e.Bytes()
 	t.buf = append(t.buf, data...)

@@ -23,8 +23,8 @@ import (
 const (
 	// refusedPause is how long to wait after the queue has refused the key.
 	refusedPause = 5 * time.Minute
-	// reclaimAfter is after how long work that was handed out and never acknowledged
-	// is reclaimed; a server that is killed in between leaves such work.
+	// reclaimAfter is how long after being handed out unacknowledged work is reclaimed; a server
+	// that is killed in between leaves such work.
 	reclaimAfter = time.Minute
 )
 
@@ -75,7 +75,7 @@ func newWorker(ctx context.Context, o Options, a *store.AgentAttachment) (*worke
 		}
 		w.sessions[id] = &session{worker: w, id: id, record: *r}
 	}
-	// Not NewClient, which takes addresses and keys from the server's environment.
+	// Not NewClient, which reads addresses and keys from the server's environment.
 	opts := []option.RequestOption{
 		option.WithBaseURL(a.URL), option.WithTracerProvider(callIDs{}), option.WithOpenTelemetryPropagation(false),
 		option.WithHTTPClient(&http.Client{
@@ -115,13 +115,13 @@ func (w *worker) start(ctx context.Context) {
 	w.ended.Go(func() { w.poll(ctx) })
 }
 
-// stop ends the work, and waits for that.
+// stop ends the work, and waits for it.
 func (w *worker) stop(why error) {
 	w.cancel(why)
 	w.ended.Wait()
 }
 
-// enter waits until one more session may be worked for.
+// enter waits until one more session may be processed.
 func (w *worker) enter(ctx context.Context) bool {
 	select {
 	case w.slots <- struct{}{}:
@@ -133,8 +133,8 @@ func (w *worker) enter(ctx context.Context) bool {
 
 func (w *worker) leave() { <-w.slots }
 
-// poll claims work until ctx ends. A queue that refuses is asked again after a while: a
-// key that was revoked by mistake can be given back.
+// poll claims work until ctx ends. A queue that refuses is retried after a while: a key that was
+// revoked by mistake can be restored.
 func (w *worker) poll(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := w.claim(ctx)
@@ -165,7 +165,7 @@ func (w *worker) claim(ctx context.Context) error {
 		work := poller.Current()
 		p := piece{id: work.ID, secret: work.Secret, heartbeat: noHeartbeat}
 		if work.Data.Type != "session" {
-			w.log.Debug("work that is no session", "work", work.ID, "type", work.Data.Type)
+			w.log.Debug("work is not for a session", "work", work.ID, "type", work.Data.Type)
 			w.giveBack(ctx, p)
 			w.leave()
 			continue
@@ -179,7 +179,7 @@ func (w *worker) claim(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// session is the one with an id, which may be new.
+// session returns the one with an id, which may be new.
 func (w *worker) session(id string) *session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,7 +201,7 @@ func (w *worker) forget(ctx context.Context, s *session) {
 	}
 }
 
-// noteAnswer remembers whether the queue answers.
+// noteAnswer records whether the queue answers.
 func (w *worker) noteAnswer(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 	res, err := next(r)
 	failure := ""
@@ -223,7 +223,7 @@ func (w *worker) noteAnswer(r *http.Request, next option.MiddlewareNext) (*http.
 	return res, err
 }
 
-// show completes an attachment with how it goes.
+// show completes an attachment with its state.
 func (w *worker) show(a *bothy.AgentAttachment) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -240,7 +240,7 @@ func (w *worker) show(a *bothy.AgentAttachment) {
 	}
 }
 
-// credential has requests carry a key, and no other.
+// credential makes requests carry a key, and no other.
 func credential(key string) []option.RequestOption {
 	return []option.RequestOption{option.WithHeaderDel("X-Api-Key"), option.WithAuthToken(key)}
 }
@@ -284,7 +284,7 @@ func refused(err error) bool {
 	return e.StatusCode/100 == 4 && !isStatus(err, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests)
 }
 
-// plainly is an error without what only the SDK's developers need.
+// plainly returns an error without what only the SDK's developers need.
 func plainly(err error) string {
 	var e *anthropic.Error
 	if errors.As(err, &e) {

@@ -1,5 +1,5 @@
-// Package coding describes coding agents: how to start them, and what they need. They are
-// run by the packages below: acp for editors, folder for the files that they work on.
+// Package coding describes coding agents: how to start them, and what they need. The packages
+// below run them: acp for editors, folder for the files that they work on.
 package coding
 
 import (
@@ -35,15 +35,15 @@ type Agent struct {
 	DiskMB   int               `yaml:"disk_mb"`
 }
 
-// Secret is a credential that an agent uses and does not get.
+// Secret is a credential that an agent uses without seeing it.
 type Secret struct {
 	Name   string   `yaml:"name"`
 	Hosts  []string `yaml:"hosts"`
 	Header string   `yaml:"header"`
 }
 
-// Agents returns the agents by name: those that Bothy knows, and those of a file, which win.
-// An empty name is no file.
+// Agents returns the agents by name: those that Bothy knows, and those of a file, which take
+// precedence. An empty name means no file.
 func Agents(file string) (map[string]*Agent, error) {
 	all, err := parse(known)
 	if err != nil || file == "" {
@@ -90,7 +90,7 @@ func Names(all map[string]*Agent) string {
 	return strings.Join(slices.Sorted(maps.Keys(all)), ", ")
 }
 
-// Task is the command that does a task, and that takes up an earlier one where again is set.
+// Task is the command that does a task, or continues an earlier one if again is set.
 func (a *Agent) Task(task string, again bool) ([]string, error) {
 	command := a.Run
 	if again && len(a.Continue) > 0 {
@@ -106,7 +106,7 @@ func (a *Agent) Task(task string, again bool) ([]string, error) {
 	return command, nil
 }
 
-// errNoSecret says which variables would do.
+// errNoSecret is wrapped with the variables that would do.
 var errNoSecret = errors.New("no credential is set")
 
 // Apply adds what the agent needs to a request for a sandbox. Existing fields take
@@ -150,8 +150,7 @@ func (a *Agent) Apply(req *bothy.SandboxCreate, lookup func(string) (string, boo
 	return nil
 }
 
-// holds reports whether the caller has given one of the agent's credentials, for other
-// hosts.
+// holds reports whether the caller has provided one of the agent's credentials, for other hosts.
 func (a *Agent) holds(secrets []bothy.Secret) bool {
 	return slices.ContainsFunc(secrets, func(s bothy.Secret) bool {
 		return slices.ContainsFunc(a.Secrets, func(own Secret) bool { return own.Name == s.Name })
@@ -166,7 +165,7 @@ func (a *Agent) secretNames() string {
 	return strings.Join(names, " or ")
 }
 
-// reach lets a network reach domains, too.
+// reach allows a network to reach additional domains.
 func reach(n *bothy.Network, domains []string) *bothy.Network {
 	more := bothy.Network{Mode: bothy.NetworkRestricted}
 	switch {
@@ -175,7 +174,7 @@ func reach(n *bothy.Network, domains []string) *bothy.Network {
 		return n
 	default:
 		more = *n
-		if n.IsPlain() { // all presets, of which only an object can have more
+		if n.IsPlain() { // all presets, and only an object can have more
 			more.Presets = []string{"pypi", "npm", "github", "go", "debian", "crates", "llm"}
 		}
 	}

@@ -26,7 +26,7 @@ type claude struct {
 	rest []byte
 }
 
-// maxLine limits what is kept of an endless line.
+// maxLine limits how much of an endless line is kept.
 const maxLine = 16 << 20
 
 func (c *claude) Write(p []byte) (int, error) {
@@ -47,7 +47,7 @@ func (c *claude) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close writes a last line that has no end.
+// Close writes a last line without a line break.
 func (c *claude) Close() error {
 	if len(c.rest) == 0 {
 		return nil
@@ -97,7 +97,7 @@ func (c *claude) line(line string) error {
 	return nil
 }
 
-// say writes lines without what would move a terminal's cursor.
+// say writes lines without control characters, which would move a terminal's cursor.
 func (c *claude) say(text string) error {
 	clean := strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {

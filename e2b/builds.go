@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// maxBuilds bounds the builds that are remembered, of which the oldest go first, and
-	// maxBuildLog the lines of each.
+	// maxBuilds limits the builds that are remembered, of which the oldest are forgotten first,
+	// and maxBuildLog the lines of each.
 	maxBuilds   = 500
 	maxBuildLog = 20_000
-	// uploadLife is how long an address to upload files to can be used.
+	// uploadLife is how long an address for uploading files is valid.
 	uploadLife = time.Hour
 	// logPage is how many lines one answer holds.
 	logPage = 100
@@ -31,9 +31,8 @@ const (
 	tokenForUpload = "upload"
 )
 
-// builds are those that clients have requested: E2B assigns a build's id before it is
-// told what to build. The ids are lost when the server ends; the builds themselves
-// continue.
+// builds are those that clients have requested: E2B assigns a build's id before the client says
+// what to build. The ids are lost when the server ends; the builds themselves continue.
 type builds struct {
 	mu    sync.Mutex
 	all   map[string]*templateBuild
@@ -42,11 +41,11 @@ type builds struct {
 	files map[string]string
 }
 
-// templateBuild is one of them.
+// templateBuild is one build.
 type templateBuild struct {
 	id, name, project string
-	tags              []string // in E2B's words; never empty
-	cpu, memoryMB     int      // of sandboxes in which a program runs already
+	tags              []string // as E2B's API spells it; never empty
+	cpu, memoryMB     int      // of sandboxes in which a program already runs
 
 	mu      sync.Mutex
 	started bool
@@ -109,8 +108,8 @@ func (d *Door) requestBuild(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// tagsOf are the tags that a build gets: that of its name, those that are named in addition, or
-// the one that a name has without any.
+// tagsOf returns the tags of a build: that of its name and those listed in addition, or the
+// default one if there is none.
 func tagsOf(name string, more []string) []string {
 	var tags []string
 	if _, tag, ok := strings.Cut(name, ":"); ok {
@@ -155,8 +154,8 @@ func (d *Door) buildOf(r *http.Request) (*templateBuild, error) {
 
 func uploadKey(project, hash string) string { return project + "\x00" + hash }
 
-// uploadLink says whether files with this hash exist, and otherwise where to upload
-// them. The upload needs no key: the signed address is valid for an hour.
+// uploadLink says whether files with this hash exist, and if not, where to upload them. The
+// upload needs no key: the signed address is valid for an hour.
 func (d *Door) uploadLink(w http.ResponseWriter, r *http.Request) error {
 	c, hash := bothy.CallerFrom(r.Context()), r.PathValue("hash")
 	if !validHash(hash) {
@@ -181,10 +180,10 @@ func validHash(s string) bool {
 	return len(s) > 0 && len(s) <= 64 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-var errUploadLink = bothy.Errorf(bothy.CodeUnauthenticated, "this address to upload files to has expired, or was changed").
+var errUploadLink = bothy.Errorf(bothy.CodeUnauthenticated, "this upload address has expired, or was changed").
 	WithHint("Begin the build again")
 
-// uploadOf reads the token of an upload.
+// uploadOf parses the token of an upload.
 func (d *Door) uploadOf(token string) (project, keyID, hash string, err error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || !hmac.Equal([]byte(token), []byte(d.token(tokenForUpload, parts[0], parts[1]))) {
@@ -210,7 +209,7 @@ func (d *Door) holdUpload(r *http.Request, end func(error)) (*bothy.Caller, func
 	return d.Keys.HoldID(r.Context(), project, key, end)
 }
 
-// UploadProject is the project that an address to upload files to is for, if it is valid.
+// UploadProject returns the project that an upload address is for, if it is valid.
 func (d *Door) UploadProject(token string) string {
 	project, _, _, err := d.uploadOf(token)
 	if err != nil {
@@ -226,7 +225,7 @@ func (d *Door) HasBuild(id string) bool {
 	return d.builds.all[id] != nil
 }
 
-// upload takes files as a tar.
+// upload stores files from a tar.
 func (d *Door) upload(w http.ResponseWriter, r *http.Request) error {
 	project, _, hash, err := d.uploadOf(r.PathValue("token"))
 	if err != nil {
@@ -249,7 +248,7 @@ func (d *Door) upload(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// startBuild translates what to build into a Dockerfile, and has it built.
+// startBuild translates what to build into a Dockerfile, and builds it.
 func (d *Door) startBuild(w http.ResponseWriter, r *http.Request) error {
 	b, err := d.buildOf(r)
 	if err != nil {
@@ -279,7 +278,7 @@ func (d *Door) startBuild(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// follow keeps a build's output until it has ended.
+// follow collects a build's output until it has ended.
 func (d *Door) follow(ctx context.Context, b *templateBuild, id string) {
 	err := d.Builder.BuildLog(ctx, id, 0, func(_ int64, e bothy.BuildEvent) error {
 		b.mu.Lock()
@@ -305,7 +304,7 @@ func (d *Door) follow(ctx context.Context, b *templateBuild, id string) {
 		return
 	}
 	if err = errors.Join(err, gerr); err != nil {
-		b.state, b.reason = bothy.BuildFailed, "the build cannot be followed any more: "+err.Error()
+		b.state, b.reason = bothy.BuildFailed, "the build can no longer be followed: "+err.Error()
 		return
 	}
 	b.state = ours.State
@@ -327,12 +326,12 @@ func (d *Door) tagMore(ctx context.Context, b *templateBuild) error {
 	return err
 }
 
-// ref is the name that a template is built by.
+// ref is the name under which a template is built.
 func (b *templateBuild) ref() string {
 	return bothy.TemplateRef{Name: b.name, Tag: tagHere(b.tags[0])}.String()
 }
 
-// statusOf is a state in E2B's words.
+// statusOf is the name of a state in E2B's API.
 func statusOf(s bothy.BuildState) string {
 	switch s {
 	case "", bothy.BuildQueued:

@@ -78,7 +78,7 @@ func (d *Door) listContexts(w http.ResponseWriter, r *http.Request, t target) er
 	return reply(w, http.StatusOK, list)
 }
 
-// languageOf knows the short names of languages.
+// languageOf resolves the short names of languages.
 func languageOf(name string) string {
 	switch strings.ToLower(name) {
 	case "js":
@@ -110,14 +110,14 @@ func (d *Door) execute(w http.ResponseWriter, r *http.Request, t target) error {
 	out := lines{w: w}
 	err := d.Code.RunCodeStream(r.Context(), t.id, req, out.event)
 	if err != nil && out.began {
-		// The answer has begun, so that a client can be told only in its own words.
+		// The answer has begun, so an error can only be reported in the client's own format.
 		e := bothy.AsError(err)
 		return out.send(map[string]any{"type": "error", "name": "SandboxError", "value": e.Detail, "traceback": e.Hint})
 	}
 	return err
 }
 
-// lines writes what code gives as one JSON object on each line.
+// lines writes the output of code as one JSON object per line.
 type lines struct {
 	w     http.ResponseWriter
 	began bool

@@ -18,12 +18,12 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
 )
 
-// maxMessage bounds one message to the agent, as the agent does.
+// maxMessage limits the size of a message to the agent, as the agent does.
 const maxMessage = 4 << 20
 
-// noteCall notes for the audit what a call to the agent does: the command that is run,
-// or the paths. It uses the same decoders as the agent, so that both understand the
-// message the same way.
+// noteCall records for the audit what a call to the agent does: the command that is run, or the
+// paths. It uses the same decoders as the agent, so that both understand the message the same
+// way.
 func (d *Door) noteCall(r *http.Request, t target) error {
 	if r.URL.Path == "/files" {
 		d.Server.Note(r, t.id, r.URL.Query().Get("path"), "")
@@ -67,7 +67,7 @@ func (d *Door) noteCall(r *http.Request, t target) error {
 	return nil
 }
 
-// decode reads the only message of a request: bare, or in the envelope of a stream.
+// decode decodes the only message of a request: bare, or in the envelope of a stream.
 func decode(contentType string, body []byte, m proto.Message) error {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -86,7 +86,7 @@ func decode(contentType string, body []byte, m proto.Message) error {
 	return proto.Unmarshal(body, m)
 }
 
-// commandOf is a command as a person would read it. Clients wrap one in a shell.
+// commandOf is a command as a person would read it. Clients wrap commands in a shell.
 func commandOf(p *processpb.ProcessConfig) string {
 	args := p.GetArgs()
 	if strings.HasSuffix(p.GetCmd(), "/bash") && len(args) == 3 && args[0] == "-l" && args[1] == "-c" {

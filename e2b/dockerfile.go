@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// buildStart is what E2B's clients want built.
+// buildStart describes what E2B's clients want to build.
 type buildStart struct {
 	FromImage    string          `json:"fromImage"`
 	FromTemplate string          `json:"fromTemplate"`
@@ -32,7 +32,7 @@ type buildStep struct {
 	FilesHash string   `json:"filesHash"`
 }
 
-// As which user, and where, E2B's builds run commands that say nothing else.
+// The default user and folder of commands in E2B's builds.
 const (
 	buildUser = "user"
 	buildHome = "/home/user"
@@ -101,7 +101,7 @@ const (
 	startPatience = 600
 )
 
-// startOf is the program that runs already in sandboxes of a template, or nil.
+// startOf returns the program that already runs in sandboxes of a template, or nil.
 func startOf(b *templateBuild, in buildStart) *bothy.TemplateStart {
 	if in.StartCmd == "" && in.ReadyCmd == "" {
 		return nil
@@ -119,8 +119,8 @@ func startOf(b *templateBuild, in buildStart) *bothy.TemplateStart {
 	return s
 }
 
-// waitForPort is what E2B's SDKs make of wait_for_port. It wants a program that few
-// templates have; the server can look by itself.
+// waitForPort is the command that E2B's SDKs make of wait_for_port. It needs a program that few
+// templates have; the server can check the port itself.
 var waitForPort = regexp.MustCompile(`^(?:\[ -n "\$\()?ss -[Hntlu]+ (?:sport = |\| grep )?:(\d+)(?:\)" \])?$`)
 
 func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'"'"'`) + "'" }
@@ -137,7 +137,7 @@ func (d *Door) buildBase(ctx context.Context, in buildStart) (string, error) {
 	if strings.ContainsAny(name, " \t\r\n\\") {
 		return "", invalid("%q is not the name of an image", name)
 	}
-	// E2B's own images are what its templates are made from.
+	// E2B's own images are the base of its templates.
 	if image, ok := strings.CutPrefix(name, "e2bdev/"); ok {
 		name, isTemplate = image, true
 	}
@@ -151,7 +151,7 @@ func (d *Door) buildBase(ctx context.Context, in buildStart) (string, error) {
 	return template, err
 }
 
-// translation is a Dockerfile that grows.
+// translation is a Dockerfile under construction.
 type translation struct {
 	d        *Door
 	project  string
@@ -189,7 +189,7 @@ func (t *translation) step(s buildStep) error {
 	return invalid("this server knows no such step")
 }
 
-// inJSON writes arguments as the exec form of Dockerfiles has them, in one line.
+// inJSON writes arguments in the exec form of Dockerfiles, on one line.
 func inJSON(args ...string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

@@ -1,11 +1,11 @@
-// Package e2b implements E2B's API: its SDKs for Python and JavaScript, and programs
-// built on them, work unchanged when they are given this server's address. It
-// translates E2B's protocol into calls of the same services that the other APIs use,
-// one file for each group of routes, and keeps no state.
+// Package e2b implements E2B's API: its SDKs for Python and JavaScript, and programs built on
+// them, work unchanged when given this server's address. It translates E2B's protocol into calls
+// of the same services that the other APIs use, one file for each group of routes, and keeps no
+// state.
 //
-// server mounts Routes next to the REST API, and has the Door look at requests for
-// ports of sandboxes first. The middleware of every call, such as authentication and
-// the audit, is that of the REST API.
+// server mounts Routes next to the REST API, and lets the Door handle requests for ports of
+// sandboxes first. The middleware of every call, such as authentication and the audit, is that
+// of the REST API.
 package e2b
 
 import (
@@ -59,32 +59,31 @@ type Keys interface {
 
 // Server is what the package needs of the server.
 type Server interface {
-	// ServePort works on a request for a port of a sandbox as one of the call, in the
-	// name of the caller that hold finds.
+	// ServePort handles a request for a port of a sandbox as one of the given call, on behalf of
+	// the caller that hold finds.
 	ServePort(w http.ResponseWriter, r *http.Request, c Call,
 		hold func(end func(error)) (*bothy.Caller, func(), error), h Handler)
 	// ShowPort shows a port of a sandbox to the caller in the request's context.
 	ShowPort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16)
 	// Note records for the audit what a call was about.
 	Note(r *http.Request, sandbox, object, command string)
-	// Find looks a sandbox of any project up.
+	// Find looks up a sandbox of any project.
 	Find(ctx context.Context, id string) (*bothy.Sandbox, error)
-	// Alive lists the sandboxes of all projects that run or are paused.
+	// Alive lists the running and paused sandboxes of all projects.
 	Alive(ctx context.Context) ([]*bothy.Sandbox, error)
 }
 
 // Config holds the operator's settings.
 type Config struct {
-	// Templates are E2B's template names, and the templates that they stand for
-	// here.
+	// Templates maps E2B's template names to templates of this server.
 	Templates map[string]string
 	// PublicPorts lets anyone who knows the address use sandboxes' ports, as
 	// E2B does unless asked not to.
 	PublicPorts bool
-	// Domain is the one below which ports have names, with a port if it is not the
-	// scheme's default.
+	// Domain is the domain below which ports have names, with a port unless it is the scheme's
+	// default.
 	Domain func() string
-	// Secret is what access tokens are made with.
+	// Secret is the key that access tokens are derived from.
 	Secret []byte
 	Log    *slog.Logger
 }
@@ -98,7 +97,7 @@ type Door struct {
 	prepared prepared
 	once     once
 	builds   builds
-	// searching bounds the requests that look for the sandbox of a signed address.
+	// searching limits the concurrent requests that search for the sandbox of a signed address.
 	searching chan struct{}
 	now       func() time.Time
 }
@@ -115,15 +114,13 @@ func New(s Services, c Config) *Door {
 
 // Call describes one operation.
 type Call struct {
-	// Pattern is its pattern for http.ServeMux; empty for calls at a port of a
-	// sandbox.
+	// Pattern is its pattern for http.ServeMux; empty for calls to a port of a sandbox.
 	Pattern string
 	// ID names it in the record of who did what.
 	ID    string
 	Scope bothy.Scope
-	// Stream marks a call without an end of its own, Audit one that is recorded
-	// although it changes nothing, and Reads one that changes nothing although its
-	// method is not GET.
+	// Stream marks a call that does not end by itself, Audit one that is recorded although it
+	// changes nothing, and Reads one that changes nothing although its method is not GET.
 	Stream, Audit, Reads bool
 	// Hold finds the caller of a request without a key; see api.
 	Hold func(r *http.Request, end func(error)) (*bothy.Caller, func(), error)
@@ -132,7 +129,7 @@ type Call struct {
 // Handler answers a request, or returns the error that it did not answer with.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
-// Route is a call with what answers it.
+// Route is a call and its handler.
 type Route struct {
 	Call
 	Handler Handler
@@ -154,12 +151,12 @@ func route(pattern, id string, scope bothy.Scope, h Handler) Route {
 	return Route{Call{Pattern: pattern, ID: "e2b:" + id, Scope: scope}, h}
 }
 
-// ownKeyLength is how many digits a key has that was not made for E2B's clients.
+// ownKeyLength is the number of digits of a key that was not made for E2B's clients.
 const ownKeyLength = 64
 
-// KeyOf finds the key in a client's request. Since many clients only accept keys that
-// begin with e2b_, any key of this server also works with its prefix replaced by that,
-// as `bothy e2b env` does.
+// KeyOf finds the key in a client's request. Since many clients only accept keys that begin with
+// e2b_, any key of this server also works with that prefix instead of its own, as `bothy e2b
+// env` prints it.
 func KeyOf(r *http.Request) string {
 	key := r.Header.Get("X-Api-Key")
 	if key == "" {
@@ -171,10 +168,10 @@ func KeyOf(r *http.Request) string {
 	return key
 }
 
-// maxBody bounds the bodies of the control API.
+// maxBody limits the bodies of the control API.
 const maxBody = 4 << 20
 
-// read decodes a body. An empty one leaves v as it is.
+// read decodes a body. An empty one leaves v unchanged.
 func read(w http.ResponseWriter, r *http.Request, v any) error {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(v)
 	var large *http.MaxBytesError

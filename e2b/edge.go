@@ -19,7 +19,7 @@ const (
 	interpreterPort = 49999
 )
 
-// The headers that say which sandbox and port a request is for, and that open it.
+// The headers that name the sandbox and the port of a request, and that authorize it.
 const (
 	headerSandbox = "E2b-Sandbox-Id"
 	headerPort    = "E2b-Sandbox-Port"
@@ -35,15 +35,15 @@ type target struct {
 	sb    *bothy.Sandbox
 }
 
-// ServePort answers a request for a port of a sandbox in E2B's way, if it is one. The
-// sandbox and the port are those that the host name says, or empty.
+// ServePort answers a request for a port of a sandbox in E2B's way, if it is one. The sandbox
+// and the port are those in the host name, or empty.
 func (d *Door) ServePort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) bool {
 	t := target{id: sandbox, port: port, named: sandbox != ""}
 	byHeader := r.Header.Get(headerSandbox) != "" && !forControl(r)
 	switch {
 	case byHeader:
 		t = target{id: bareID(r.Header.Get(headerSandbox)), port: portOf(r.Header.Get(headerPort))}
-	case !t.named && sandboxOf(r.Header.Get(headerAgent)) != "" && !forControl(r): // older clients forget to name it
+	case !t.named && sandboxOf(r.Header.Get(headerAgent)) != "" && !forControl(r): // older clients do not send it
 		t.id, t.port = sandboxOf(r.Header.Get(headerAgent)), agentPort
 		byHeader = true
 	case !t.named && r.URL.Path == "/files" && r.URL.Query().Has("signature"):
@@ -60,15 +60,14 @@ func (d *Door) ServePort(w http.ResponseWriter, r *http.Request, sandbox string,
 		t.sb = sb
 		return d.serveTarget(w, r, t, byHeader)
 	case !byHeader && t.port != agentPort && t.port != interpreterPort:
-		return false // the other door says what became of it
+		return false // the other API reports the sandbox's end
 	}
 	d.serve(w, r, t, nobody(notFound(t.id)), nil)
 	return true
 }
 
-// forControl reports whether a request that names a sandbox in its header is
-// nevertheless for the control API: old clients put the header into all of their
-// requests.
+// forControl reports whether a request that names a sandbox in its header is nevertheless for
+// the control API: old clients set the header on all of their requests.
 func forControl(r *http.Request) bool {
 	if r.Header.Get("X-Api-Key") == "" || portOf(r.Header.Get(headerPort)) != agentPort {
 		return false
@@ -77,7 +76,7 @@ func forControl(r *http.Request) bool {
 	return !agent
 }
 
-// portOf reads a port, by default the agent's; 0 is invalid.
+// portOf parses a port, by default the agent's; 0 is invalid.
 func portOf(text string) uint16 {
 	if text == "" {
 		return agentPort
@@ -111,7 +110,7 @@ func (d *Door) serveTarget(w http.ResponseWriter, r *http.Request, t target, byH
 			return true
 		}
 		if !byHeader && t.sb.Metadata[markName] == "" {
-			return false // somebody's own server
+			return false // the user's own server
 		}
 		d.serve(w, r, t, nobody(needsToken(t)), nil)
 		return true
@@ -121,7 +120,7 @@ func (d *Door) serveTarget(w http.ResponseWriter, r *http.Request, t target, byH
 		h, ok = everybody(t.sb), true
 	}
 	if !ok && !byHeader {
-		return false // a link of the other door may open it
+		return false // a link of the REST API may open it
 	}
 	if !ok {
 		h = nobody(needsToken(t))
@@ -134,14 +133,14 @@ func (d *Door) serveTarget(w http.ResponseWriter, r *http.Request, t target, byH
 	return true
 }
 
-// public reports whether anyone may use a sandbox's ports: if E2B's clients created
-// it, and did not ask for it to be closed.
+// public reports whether anyone may use a sandbox's ports: that is, if an E2B client created it,
+// and did not ask to close them.
 func (d *Door) public(sb *bothy.Sandbox) bool {
 	return d.config.PublicPorts && sb.Metadata[markName] != "" && sb.Metadata[markPrivate] == ""
 }
 
-// opensOtherwise reports whether a request brings what opens a port at the other door,
-// which records who it was.
+// opensOtherwise reports whether a request has a credential for ports of the REST API, which
+// records the caller.
 func opensOtherwise(r *http.Request) bool {
 	return strings.HasPrefix(r.URL.Path, "/_bothy/") || r.URL.Query().Has("bothy_link") || r.Header.Get("X-Bothy-Link") != ""
 }
@@ -151,7 +150,7 @@ func needsToken(t target) error {
 		WithHint("Send it as %s", headerTraffic)
 }
 
-// holderOf finds who sent a request by a token in its header.
+// holderOf finds the caller of a request by a token in its header.
 func (d *Door) holderOf(r *http.Request, sb *bothy.Sandbox) (holder, bool) {
 	for name, what := range map[string]string{headerTraffic: tokenForTraffic, headerAgent: tokenForAgent} {
 		if token := r.Header.Get(name); token != "" {
@@ -169,7 +168,7 @@ func stripTokens(h http.Header) {
 	}
 }
 
-// serve has the server work on a request for a port.
+// serve makes the server handle a request for a port.
 func (d *Door) serve(w http.ResponseWriter, r *http.Request, t target, h holder, f Handler) {
 	d.serveCall(w, r, t, Call{ID: "e2b:port", Scope: bothy.ScopeSandboxesWrite}, h, f)
 }
@@ -212,14 +211,14 @@ func FailPort(w http.ResponseWriter, r *http.Request, status int, err *bothy.Err
 	_ = json.NewEncoder(w).Encode(f)
 }
 
-// agentProxy hands requests on to the agents in sandboxes.
+// agentProxy forwards requests to the agents in sandboxes.
 func (d *Door) agentProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     agentTransport{d.Guests},
 		FlushInterval: -1,
 		Rewrite:       rewriteForAgent,
 		ModifyResponse: func(res *http.Response) error {
-			// The answer is the sandbox's, and may be under this server's own name.
+			// The answer is the sandbox's, and may be served under this server's own name.
 			for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "X-Request-Id"} {
 				res.Header.Del(name)
 			}
@@ -235,8 +234,7 @@ func (d *Door) agentProxy() *httputil.ReverseProxy {
 	}
 }
 
-// failedKey is the context key for the proxy's error, so that it is handled like all
-// errors.
+// failedKey is the context key for the proxy's error, so that it is handled like all errors.
 type failedKey struct{}
 
 type agentTransport struct{ guests Guests }
@@ -297,7 +295,7 @@ func (d *Door) serveAgent(w http.ResponseWriter, r *http.Request, t target) {
 	})
 }
 
-// agentPaths are those of the agent that clients may call, and what they change.
+// agentPaths are the agent's paths that clients may call, and what they change.
 var agentPaths = map[string]Call{
 	"/health":  {ID: "e2b:health"},
 	"/metrics": {ID: "e2b:metrics"},
@@ -305,7 +303,7 @@ var agentPaths = map[string]Call{
 	"/files":   {ID: "e2b:files", Audit: true},
 }
 
-// streams are the calls without an end of their own.
+// streams are the calls that do not end by themselves.
 var streams = map[string]bool{
 	"/process.Process/Start": true, "/process.Process/Connect": true, "/process.Process/StreamInput": true,
 	"/filesystem.Filesystem/WatchDir": true,
@@ -318,8 +316,8 @@ var readers = map[string]bool{
 	"/filesystem.Filesystem/CreateWatcher": true, "/filesystem.Filesystem/GetWatcherEvents": true, "/filesystem.Filesystem/RemoveWatcher": true,
 }
 
-// agentCall finds the agent call of a request. Only calls that E2B's clients need are
-// let through: the agent offers more to this server.
+// agentCall finds the agent's call that a request is for. Only calls that E2B's clients need are
+// allowed: the agent offers more to this server.
 func agentCall(r *http.Request) (Call, bool) {
 	p := r.URL.Path
 	if path.Clean(p) != p || r.URL.RawPath != "" {

@@ -15,7 +15,7 @@ type failure struct {
 	Name bothy.Code `json:"error_code,omitempty"`
 }
 
-// statuses are those that differ from the REST API's, because clients look at them.
+// statuses are those that differ from the REST API's, because clients depend on them.
 var statuses = map[bothy.Code]int{
 	bothy.CodeSandboxEnded:    http.StatusNotFound,
 	bothy.CodeUnsupported:     http.StatusNotImplemented,

@@ -21,7 +21,7 @@ var lifecycleTypes = []struct{ e2b, ours string }{
 	{"sandbox.lifecycle.killed", bothy.EventSandboxEnded},
 }
 
-// lifecycleType is E2B's name of a type of events, or "".
+// lifecycleType is E2B's name for a type of events, or "".
 func lifecycleType(ours string) string {
 	for _, t := range lifecycleTypes {
 		if t.ours == ours {
@@ -82,8 +82,7 @@ type getter interface {
 	Get(ctx context.Context, id string) (*bothy.Sandbox, error)
 }
 
-// known is the sandbox of an event, or nil if it was forgotten or there is
-// none.
+// known returns the sandbox of an event, or nil if it was forgotten or there is none.
 func known(ctx context.Context, s getter, e bothy.Event) *bothy.Sandbox {
 	if e.SandboxID == "" {
 		return nil
@@ -102,7 +101,7 @@ func (d *Door) eventRoutes() []Route {
 	}
 }
 
-// events lists events newest first, unless asked otherwise.
+// events lists events, newest first unless asked otherwise.
 func (d *Door) events(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	limit, err := number(q, "limit", 10, 1, 100)
@@ -139,8 +138,8 @@ func (d *Door) events(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, shown)
 }
 
-// pageOfEvents reads no more of a project's events than it must: from the end that is asked
-// for up to the page's last, or, for one sandbox, from the latest back to its creation.
+// pageOfEvents reads no more of a project's events than necessary: from the requested end to the
+// page's last, or, for one sandbox, from the latest back to its creation.
 func (d *Door) pageOfEvents(ctx context.Context, id string, wanted func(bothy.Event) bool, oldestFirst bool, offset, limit int) ([]bothy.Event, error) {
 	var all []bothy.Event
 	var created time.Time
@@ -177,8 +176,7 @@ func (d *Door) pageOfEvents(ctx context.Context, id string, wanted func(bothy.Ev
 	return all[:min(limit, len(all))], nil
 }
 
-// eventSlack is by how much events that are stored one after the other may differ in their
-// times the other way round.
+// eventSlack is by how much the times of consecutively stored events may be out of order.
 const eventSlack = time.Minute
 
 // errEnough ends the reading of events.

@@ -10,13 +10,12 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// maxForm limits the forms that are parsed here. Larger ones go to the agent
-// unchanged.
+// maxForm limits the forms that are parsed here. Larger ones are sent to the agent unchanged.
 const maxForm = 256 << 10
 
-// unwrapForm turns a form with one small file, which is how clients send most files,
-// into a plain upload of that file: parsing a form inside a sandbox costs half a
-// millisecond more. All other uploads stay as they are.
+// unwrapForm turns a form with one small file, which is how clients send most files, into a
+// plain upload of that file: parsing a form inside a sandbox costs half a millisecond more. All
+// other uploads are left unchanged.
 func unwrapForm(r *http.Request) error {
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || r.URL.Path != "/files" || r.Method != http.MethodPost || kind != "multipart/form-data" ||
@@ -46,7 +45,7 @@ func unwrapForm(r *http.Request) error {
 	return nil
 }
 
-// onlyFile returns the file in a form that holds nothing else.
+// onlyFile returns the file in a form that contains nothing else.
 func onlyFile(form []byte, boundary string) (path string, content []byte, ok bool) {
 	parts := multipart.NewReader(bytes.NewReader(form), boundary)
 	part, err := parts.NextRawPart()

@@ -22,9 +22,9 @@ type logEntry struct {
 	Fields    map[string]string `json:"fields"`
 }
 
-// logOf returns the buffered output of the commands in a request's sandbox, by line. Output
-// has no timestamps here. So that clients can continue from a line by its time, each line is
-// a millisecond later than the previous one, beginning at the sandbox's creation.
+// logOf returns the buffered output of the commands in a request's sandbox, by line. Output has
+// no timestamps here. So that clients can continue from a line by its time, each line is given a
+// time one millisecond after the previous one, starting at the sandbox's creation.
 func (d *Door) logOf(r *http.Request) ([]logEntry, error) {
 	sb, err := d.found(r.Context(), d.id(r))
 	if err != nil {

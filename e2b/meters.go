@@ -32,8 +32,8 @@ type metric struct {
 	DiskTotal     int64     `json:"diskTotal"`
 }
 
-// cpuSeen is what sandboxes had computed when it was last looked at, so that the next
-// look can tell how much they do.
+// cpuSeen is the CPU time of sandboxes at their last query, so that the next one can compute
+// their usage since.
 type cpuSeen struct {
 	mu sync.Mutex
 	by map[string]cpuLook
@@ -44,11 +44,11 @@ type cpuLook struct {
 	seconds float64
 }
 
-// maxSeen bounds how many sandboxes are remembered. It begins afresh beyond that.
+// maxSeen limits how many sandboxes are remembered. Beyond that, the cache is emptied.
 const maxSeen = 10000
 
-// percent is how much of one processor a sandbox has used since the last look, or since
-// it was started.
+// percent is how much of one processor a sandbox has used since the last query, or since it was
+// started.
 func (c *cpuSeen) percent(id string, now cpuLook, started time.Time) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *cpuSeen) percent(id string, now cpuLook, started time.Time) float64 {
 	return now.since(before)
 }
 
-// since is how much of one processor was used since an earlier look, in percent.
+// since is how much of one processor was used since an earlier query, in percent.
 func (l cpuLook) since(before cpuLook) float64 {
 	took := l.at.Sub(before.at).Seconds()
 	if took <= 0 {
@@ -94,8 +94,8 @@ func pointOf(m *bothy.Metrics, percent float64) metric {
 	}
 }
 
-// measured are the points of an interval, in seconds, that the server has kept. How much
-// of a processor was used needs the point before as well, so all are asked for.
+// measured returns the points of an interval, in seconds, that the server has kept. Processor
+// usage needs the point before as well, so all points are requested.
 func (d *Door) measured(ctx context.Context, sb *bothy.Sandbox, start, end int64) ([]metric, error) {
 	all, err := d.Metrics.MetricsHistory(ctx, sb.ID, time.Time{}, time.Time{})
 	if err != nil {

@@ -44,9 +44,8 @@ func (n *network) check() error {
 	return nil
 }
 
-// policyOf translates a network into a policy. By default everything is allowed. Allow
-// rules take precedence over deny rules, so with everything denied only the allowed
-// remains.
+// policyOf translates a network into a policy. By default everything is allowed. Allow rules
+// take precedence over deny rules, so if everything is denied, only what is allowed remains.
 func policyOf(internet *bool, n *network) (*bothy.Network, error) {
 	if n == nil {
 		n = &network{}
@@ -119,7 +118,7 @@ func networkOf(sb *bothy.Sandbox) *network {
 	return &n
 }
 
-// setNetwork replaces what may leave a sandbox that runs.
+// setNetwork replaces the network of a running sandbox.
 func (d *Door) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	var in struct {
 		network

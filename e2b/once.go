@@ -12,14 +12,14 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// once has requests with one Idempotency-Key come one after the other.
+// once serialises requests with the same Idempotency-Key.
 type once struct {
 	mu   sync.Mutex
 	busy map[string]chan struct{}
 }
 
-// enter waits for the others, or for the request's end, and returns what lets the next
-// one in.
+// enter waits for the others, or for the request's end, and returns a function that lets the
+// next one in.
 func (o *once) enter(r *http.Request, key string) (leave func(), err error) {
 	for {
 		o.mu.Lock()
@@ -47,8 +47,8 @@ func (o *once) enter(r *http.Request, key string) (leave func(), err error) {
 	}
 }
 
-// make makes a sandbox. Where nothing was said of the network, and the project may not
-// have all of it, it gets the largest part that there is a name for.
+// make makes a sandbox. If the client did not specify a network, and the project may not have
+// all of it, it gets the largest named one.
 func (d *Door) make(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	sb, err := d.Sandboxes.Create(ctx, req)
 	said := req.Metadata[markInternet] != "" || req.Metadata[markNetwork] != ""
@@ -63,8 +63,8 @@ func (d *Door) make(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbo
 	return d.Sandboxes.Create(ctx, req)
 }
 
-// createOnce creates a sandbox, or finds the one created by an earlier request with
-// the same Idempotency-Key if it still exists: the key is stored with it.
+// createOnce creates a sandbox, or finds the one created by an earlier request with the same
+// Idempotency-Key if it still exists: the key is stored with it.
 func (d *Door) createOnce(r *http.Request, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	key := r.Header.Get("Idempotency-Key")
 	if key == "" {
@@ -74,7 +74,7 @@ func (d *Door) createOnce(r *http.Request, req bothy.SandboxCreate) (*bothy.Sand
 		return nil, invalid("the Idempotency-Key is longer than 255 characters")
 	}
 	fingerprint := req
-	fingerprint.Secrets = nil // their hash would be told with the sandbox
+	fingerprint.Secrets = nil // their hash would be stored with the sandbox
 	asked, err := json.Marshal(fingerprint)
 	if err != nil {
 		return nil, err

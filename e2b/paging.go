@@ -22,8 +22,8 @@ func everyPage[T any](read func(cursor string) (bothy.Page[T], error)) (all []T,
 	}
 }
 
-// cut returns the page behind the item that the token names, and the token of the next
-// page, which is empty on the last.
+// cut returns the page after the item that the token names, and the token of the next page,
+// which is empty on the last.
 func cut[T any](all []T, token string, limit int, name func(T) string) (page []T, next string) {
 	if token != "" {
 		for i, v := range all {
@@ -39,7 +39,7 @@ func cut[T any](all []T, token string, limit int, name func(T) string) (page []T
 	return all, ""
 }
 
-// split reads a list in a query, in either of the ways in which clients write one.
+// split parses a list in a query, in either of the forms that clients use.
 func split(values []string) (all []string) {
 	for _, v := range values {
 		for s := range strings.SplitSeq(v, ",") {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// plain decompresses calls to the agent's services, which do not support compression,
-// so that the audit always sees the request. Files may be sent to the agent compressed.
+// plain decompresses calls to the agent's services, which do not support compression, so that
+// the audit always sees the request. Files may be sent to the agent compressed.
 func plain(r *http.Request) {
 	if !strings.HasPrefix(r.URL.Path, "/process.") && !strings.HasPrefix(r.URL.Path, "/filesystem.") {
 		return
@@ -32,7 +32,7 @@ func plain(r *http.Request) {
 	}
 }
 
-// unzipper begins to read when it is read from.
+// unzipper reads nothing before the first Read.
 type unzipper struct {
 	from io.Reader
 	z    *gzip.Reader
@@ -49,8 +49,8 @@ func (u *unzipper) Read(p []byte) (int, error) {
 	return u.z.Read(p)
 }
 
-// unframer reads the messages of a stream, each after a flag and its length, and
-// returns them decompressed.
+// unframer reads the messages of a stream, each after a flag and its length, and returns them
+// decompressed.
 type unframer struct {
 	from io.Reader
 	left []byte

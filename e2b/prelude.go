@@ -8,8 +8,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// preludes are what runs in an interpreter before a client's first code, by language:
-// E2B's clients expect to begin in the home of the user.
+// preludes are run in an interpreter before a client's first code, by language: E2B's clients
+// expect to start in the user's home.
 var preludes = map[string]string{
 	"python":     pythonPrelude,
 	"javascript": `process.cwd() === "/workspace" && process.chdir(require("node:os").homedir())`,
@@ -19,14 +19,14 @@ var preludes = map[string]string{
 //go:embed prelude.py
 var pythonPrelude string
 
-// prepared are the contexts in which the prelude has run. After a restart of the server
-// it runs once more, which does no harm.
+// prepared are the contexts in which the prelude has run. After a restart of the server it runs
+// once more, which does no harm.
 type prepared struct {
 	mu  sync.Mutex
 	set map[string]struct{}
 }
 
-// maxPrepared limits the cache. It is cleared beyond that.
+// maxPrepared limits the cache. It is emptied beyond that.
 const maxPrepared = 20000
 
 func (p *prepared) has(sandbox, context string) bool {
@@ -51,8 +51,8 @@ func (p *prepared) drop(sandbox, context string) {
 	delete(p.set, sandbox+" "+context)
 }
 
-// prepare runs the prelude in a context unless it has run there. A context that names no
-// language is looked up.
+// prepare runs the prelude in a context unless it has run there. A context without a language is
+// looked up.
 func (d *Door) prepare(ctx context.Context, t target, contextID, language string) error {
 	name := contextID
 	if name == "" {

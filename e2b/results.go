@@ -6,24 +6,24 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// formats are E2B's names of MIME types. What is not among them goes by its type.
+// formats are E2B's names of MIME types. Other types keep their MIME type as name.
 var formats = map[string]string{
 	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png",
 	"image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex", "application/json": "json",
 	"application/javascript": "javascript", mimeData: "data", mimeChart: "chart",
 }
 
-// The MIME types under which data and charts come from interpreters.
+// The MIME types of data and charts from interpreters.
 const (
 	mimeData  = "application/vnd.e2b.data.v1+json"
 	mimeChart = "application/vnd.e2b.chart.v1+json"
 )
 
-// structured are the formats that are values and not text.
+// structured are the formats whose content is a value rather than text.
 var structured = map[string]bool{"json": true, "data": true, "chart": true}
 
-// resultOf is something that code displayed, in E2B's words. Main is the value of the
-// last expression.
+// resultOf converts something that code displayed to E2B's form. Main is the value of the last
+// expression.
 func resultOf(o bothy.CodeOutput, main bool) map[string]any {
 	r := map[string]any{"type": "result", "is_main_result": main}
 	extra := map[string]any{}
@@ -47,7 +47,7 @@ func resultOf(o bothy.CodeOutput, main bool) map[string]any {
 	return r
 }
 
-// endOf says in the form of an exception what ended code that raised none.
+// endOf describes, as an exception, the end of code that raised none.
 func endOf(e bothy.CodeEvent) map[string]any {
 	name, value := "ExitError", "the code ended with an exit code other than 0"
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// rule says what is done to requests to a host.
+// rule says how requests to a host are changed.
 type rule struct {
 	Transform *transform `json:"transform,omitempty"`
 }
@@ -21,16 +21,16 @@ type transform struct {
 }
 
 const (
-	// rulePrefix begins the names of the secrets that rules become.
+	// rulePrefix begins the names of the secrets that are made from rules.
 	rulePrefix = "e2b-rule-"
 	// masked is shown in place of a header's value.
 	masked = "***"
-	// identityPrefix begins what E2B's own service puts a token in place of.
+	// identityPrefix begins what E2B's own service replaces with a token.
 	identityPrefix = "${e2b.identity."
 )
 
-// secretsOf translates the rules for headers. Of two for one header of a host the later
-// counts.
+// secretsOf translates the rules for headers. Of two for the same header of a host, the later
+// one counts.
 func (n *network) secretsOf() ([]bothy.Secret, error) {
 	list := []bothy.Secret{}
 	for _, host := range slices.Sorted(maps.Keys(n.Rules)) {
@@ -59,7 +59,8 @@ func (n *network) secretsOf() ([]bothy.Secret, error) {
 	return list, nil
 }
 
-// isCredential reports whether a header is likely to hold what a host must not send back.
+// isCredential reports whether a header is likely to contain something that a host must not send
+// back.
 func isCredential(header string) bool {
 	header = strings.ToLower(header)
 	return slices.ContainsFunc([]string{"auth", "key", "token", "secret", "cookie", "password", "signature"}, func(part string) bool {
@@ -88,8 +89,8 @@ func (n *network) shown() *network {
 	return &c
 }
 
-// replaceRules are the secrets that a sandbox is to have from now on, or nil if those that it
-// has stay. What other doors gave it is not lost.
+// replaceRules returns the secrets that a sandbox will have from now on, or nil to leave them
+// unchanged. Secrets that were set through other APIs are kept.
 func replaceRules(sb *bothy.Sandbox, n *network) ([]bothy.Secret, error) {
 	list, err := n.secretsOf()
 	if err != nil {

@@ -23,13 +23,13 @@ const (
 	lifeV2 = 300
 )
 
-// Marks are kept in a sandbox's metadata, where this door's clients do not see them.
+// Marks are kept in a sandbox's metadata, where E2B's clients do not see them.
 const (
 	markPrefix   = "bothy.e2b."
-	markPrivate  = markPrefix + "private_ports" // "true" where ports need the traffic token
-	markName     = markPrefix + "template"      // the template's name as it was asked for
-	markInternet = markPrefix + "internet"      // allow_internet_access, as it was given
-	markNetwork  = markPrefix + "network"       // the network, as it was given
+	markPrivate  = markPrefix + "private_ports" // "true" if ports need the traffic token
+	markName     = markPrefix + "template"      // the template's name as requested
+	markInternet = markPrefix + "internet"      // allow_internet_access, as requested
+	markNetwork  = markPrefix + "network"       // the network, as requested
 	markKey      = markPrefix + "idempotency"   // the Idempotency-Key of its request
 )
 
@@ -51,7 +51,7 @@ type newSandbox struct {
 	Volumes []map[string]any `json:"volumeMounts"`
 }
 
-// sandbox is what a client is told about a sandbox that it may use.
+// sandbox is the view of a sandbox for a client that may use it.
 type sandbox struct {
 	TemplateID   string `json:"templateID"`
 	SandboxID    string `json:"sandboxID"`
@@ -94,7 +94,7 @@ type lifecycle struct {
 	AutoResume bool   `json:"autoResume"`
 }
 
-// clientID is a relic that clients of old put behind a sandbox's id.
+// clientID is a legacy suffix that old clients append to a sandbox's id.
 const clientID = "bothy"
 
 func (d *Door) sandboxRoutes() []Route {
@@ -111,14 +111,14 @@ func (d *Door) sandboxRoutes() []Route {
 	}
 }
 
-// id is the sandbox's that a path names.
+// id returns the sandbox's id in a path.
 func (d *Door) id(r *http.Request) string {
 	id := bareID(r.PathValue("sandboxID"))
 	d.Server.Note(r, id, "", "")
 	return id
 }
 
-// bareID takes off what clients of old put behind an id.
+// bareID removes the suffix that old clients append to an id.
 func bareID(id string) string {
 	id, _, _ = strings.Cut(id, "-")
 	return id
@@ -199,7 +199,7 @@ func (in *newSandbox) check() error {
 	return nil
 }
 
-// seconds is a time-out in seconds. It is always limited.
+// seconds is a time-out in seconds. There is always a limit.
 func seconds(given *int, otherwise int) (*int, error) {
 	if given == nil {
 		return &otherwise, nil
@@ -232,8 +232,8 @@ func (d *Door) tokens(ctx context.Context, sb *bothy.Sandbox) (agent, traffic st
 
 func templateOf(sb *bothy.Sandbox) string { return sb.Template }
 
-// stateOf is a sandbox's state in E2B's terms, or "" if there is no equivalent: it
-// is not there yet, or no longer.
+// stateOf is a sandbox's state in E2B's terms, or "" if there is no equivalent: it does not
+// exist yet, or no longer.
 func stateOf(s bothy.State) string {
 	switch s {
 	case bothy.StateRunning, bothy.StatePausing:
@@ -259,7 +259,7 @@ func (d *Door) listedOf(sb *bothy.Sandbox) listed {
 	return l
 }
 
-// own is metadata without this door's marks.
+// own is metadata without E2B's marks.
 func own(m map[string]string) map[string]string {
 	out := map[string]string{}
 	for k, v := range m {
@@ -283,7 +283,7 @@ func (d *Door) detailOf(ctx context.Context, sb *bothy.Sandbox) detail {
 	return x
 }
 
-// found is the caller's sandbox if it is one in E2B's eyes.
+// found returns the caller's sandbox if it is one in E2B's eyes.
 func (d *Door) found(ctx context.Context, id string) (*bothy.Sandbox, error) {
 	sb, err := d.Sandboxes.Get(ctx, id)
 	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound || err == nil && stateOf(sb.State) == "" {
@@ -345,7 +345,7 @@ func (d *Door) update(w http.ResponseWriter, r *http.Request, u bothy.SandboxUpd
 	return done(w)
 }
 
-// refresh gives a sandbox more time, and never less.
+// refresh extends a sandbox's time, and never shortens it.
 func (d *Door) refresh(w http.ResponseWriter, r *http.Request) error {
 	var in struct {
 		Duration int `json:"duration"`
@@ -367,7 +367,7 @@ func (d *Door) refresh(w http.ResponseWriter, r *http.Request) error {
 	return done(w)
 }
 
-// extend lets a sandbox live for at least this many seconds from now.
+// extend lets a sandbox run for at least this many seconds from now.
 func (d *Door) extend(ctx context.Context, sb *bothy.Sandbox, seconds int) (*bothy.Sandbox, error) {
 	if sb.ExpiresAt == nil || !sb.ExpiresAt.Before(d.now().Add(time.Duration(seconds)*time.Second)) {
 		return sb, nil
@@ -375,7 +375,7 @@ func (d *Door) extend(ctx context.Context, sb *bothy.Sandbox, seconds int) (*bot
 	return d.Sandboxes.Update(ctx, sb.ID, bothy.SandboxUpdate{TimeoutSeconds: &seconds})
 }
 
-// listV1 lists those that run.
+// listV1 lists the running ones.
 func (d *Door) listV1(w http.ResponseWriter, r *http.Request) error {
 	return d.list(w, r, []string{"running"}, 1000)
 }
@@ -389,8 +389,8 @@ var statesOf = map[string][]bothy.State{
 	"paused":  {bothy.StatePaused, bothy.StateResuming},
 }
 
-// list answers with a page. Filters that the store does not support are applied
-// here, to everything it lists, which is limited by what a project may have.
+// list answers with a page. Filters that the store does not support are applied here, to
+// everything it lists, which is limited by how much a project may have.
 func (d *Door) list(w http.ResponseWriter, r *http.Request, states []string, limit int) error {
 	f, want, err := filterOf(r.URL.Query(), states)
 	if err != nil {
@@ -422,7 +422,7 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request, states []string, lim
 	return reply(w, http.StatusOK, page)
 }
 
-// filterOf reads the filter of a list.
+// filterOf parses the filter of a list.
 func filterOf(q url.Values, states []string) (f bothy.SandboxFilter, want func(listed) bool, err error) {
 	f.Limit = 1000
 	if given := split(q["state"]); len(given) > 0 {
@@ -454,7 +454,7 @@ func filterOf(q url.Values, states []string) (f bothy.SandboxFilter, want func(l
 	}, nil
 }
 
-// metadataOf reads a filter: a query in a query, whose parts may be escaped once more.
+// metadataOf parses a filter: a query in a query, whose parts may be escaped once more.
 func metadataOf(text string) (map[string]string, error) {
 	q, err := url.ParseQuery(text)
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// signedFor finds the sandbox of a signed address that names none: if all sandboxes
-// are reached by one URL, clients leave it out. The signature tells which it is. Only
-// E2B's sandboxes are tried, and only by a limited number of requests at once.
+// signedFor finds the sandbox of a signed address that names none: if all sandboxes are reached
+// by one URL, clients omit it. The signature shows which it is. Only E2B's sandboxes are tried,
+// and only by a limited number of requests at once.
 func (d *Door) signedFor(r *http.Request) string {
 	select {
 	case d.searching <- struct{}{}:

@@ -34,11 +34,11 @@ func (d *Door) pause(w http.ResponseWriter, r *http.Request) error {
 	return done(w)
 }
 
-// resumeRequest is what connect and resume take.
+// resumeRequest is the request of connect and resume.
 type resumeRequest struct {
 	Timeout   *int  `json:"timeout"`
 	AutoPause *bool `json:"autoPause"`
-	// Memory is false if the processes are to be dropped.
+	// Memory is false if the processes should be dropped.
 	Memory *bool `json:"memory"`
 }
 
@@ -61,7 +61,7 @@ func (d *Door) resume(w http.ResponseWriter, r *http.Request) error {
 	return d.wake(w, r, sb, in, *t)
 }
 
-// connect answers with a sandbox that runs, and wakes it if it does not.
+// connect answers with a running sandbox, and resumes it if necessary.
 func (d *Door) connect(life int) Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var in resumeRequest

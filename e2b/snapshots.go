@@ -78,8 +78,8 @@ func (d *Door) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, list)
 }
 
-// sleeps returns a function that recognises the snapshots of paused sandboxes, which
-// are not listed.
+// sleeps returns a function that recognises the snapshots of paused sandboxes, which are not
+// listed.
 func (d *Door) sleeps(ctx context.Context) func(*bothy.Snapshot) bool {
 	known := map[string]*bothy.Sandbox{}
 	return func(n *bothy.Snapshot) bool {
@@ -92,7 +92,7 @@ func (d *Door) sleeps(ctx context.Context) func(*bothy.Snapshot) bool {
 	}
 }
 
-// forked is what became of one copy.
+// forked is the result for one copy.
 type forked struct {
 	Sandbox *sandbox `json:"sandbox,omitempty"`
 }
@@ -122,7 +122,7 @@ func (d *Door) fork(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	m := maps.Clone(sb.Metadata)
-	maps.DeleteFunc(m, func(k, _ string) bool { return strings.HasPrefix(k, markKey) }) // it made one only
+	maps.DeleteFunc(m, func(k, _ string) bool { return strings.HasPrefix(k, markKey) }) // it made only one
 	copies, err := d.Snapshots.Fork(r.Context(), id, bothy.ForkRequest{Count: count, TimeoutSeconds: t, Metadata: m, Secrets: onlyRules(sb)})
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// defaultTag is E2B's name for the tag of a template's name that has none.
+// defaultTag is E2B's tag for a template name without one.
 const defaultTag = "default"
 
 func (d *Door) tagRoutes() []Route {
@@ -19,12 +19,12 @@ func (d *Door) tagRoutes() []Route {
 	return []Route{
 		route("POST /templates/tags", "tag-template", write, d.assignTags),
 		route("DELETE /templates/tags", "untag-template", write, d.removeTags),
-		// ServeMux cannot tell "tags" here from an alias of that name.
+		// ServeMux cannot distinguish "tags" here from an alias of that name.
 		route("GET /templates/{templateID}/{part}", "list-tags", look, d.listTags),
 	}
 }
 
-// tagged is a template's name without the namespace before it, with a tag of this server's.
+// tagged is a template's name without its namespace, with a tag of this server's.
 func tagged(name string) string {
 	bare := bareName(name)
 	if _, tag, ok := strings.Cut(name, ":"); ok {
@@ -33,7 +33,7 @@ func tagged(name string) string {
 	return bare
 }
 
-// tagHere is one of E2B's tags as this server calls it, and tagThere the other way round.
+// tagHere converts one of E2B's tags to this server's, and tagThere does the opposite.
 func tagHere(tag string) string {
 	if tag == defaultTag {
 		return bothy.DefaultTag
@@ -48,12 +48,12 @@ func tagThere(tag string) string {
 	return tag
 }
 
-// buildIDOf is a build's id as E2B's clients want it: the same for the same image.
+// buildIDOf is a build's id as E2B's clients need it: the same for the same image.
 func buildIDOf(t *bothy.Template) string {
 	return uuid.NewSHA1(uuid.NameSpaceOID, []byte(t.Digest)).String()
 }
 
-// ownName is the name of a template that may be changed, which those in the settings may not.
+// ownName returns the name of a template that may be changed, unlike those in the settings.
 func (d *Door) ownName(name string) (string, error) {
 	bare := bareName(name)
 	if _, ok := d.config.Templates[bare]; ok {
@@ -130,7 +130,7 @@ func (d *Door) listTags(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(all) == 0 {
-		_, err := d.named(r.Context(), name) // says what there is
+		_, err := d.named(r.Context(), name) // reports what exists
 		return err
 	}
 	list := make([]tagInfo, len(all))
@@ -140,8 +140,8 @@ func (d *Door) listTags(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, list)
 }
 
-// sameName lists a template under each of its tags. If a project has its own, shared ones
-// with the same name are left out.
+// sameName lists a template under each of its tags. If a project has its own, shared ones with
+// the same name are left out.
 func (d *Door) sameName(ctx context.Context, name string) ([]*bothy.Template, error) {
 	all, err := d.Templates.Templates(ctx)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// bareName is a template's name without the namespace before it and the tag behind it.
+// bareName is a template's name without its namespace and tag.
 func bareName(name string) string {
 	if _, rest, ok := strings.Cut(name, "/"); ok {
 		name = rest
@@ -18,8 +18,8 @@ func bareName(name string) string {
 	return name
 }
 
-// origin finds what a sandbox starts from, by any of the names that E2B's clients use:
-// one of E2B's own templates, a snapshot's id or name, or a template of this server.
+// origin finds what a sandbox starts from, by any of the names that E2B's clients use: one of
+// E2B's own templates, a snapshot's id or name, or a template of this server.
 func (d *Door) origin(ctx context.Context, asked string) (template, snapshot string, err error) {
 	name := bareName(asked)
 	if strings.HasPrefix(name, "snp") {
@@ -48,8 +48,8 @@ func (d *Door) origin(ctx context.Context, asked string) (template, snapshot str
 		WithHint("`bothy template ls` lists the templates; docs/e2b.md says which of E2B's names are known")
 }
 
-// withRead lets a name be looked up by a key that may create sandboxes: it would learn
-// the same by creating one.
+// withRead lets a key that may create sandboxes look up a name: it would learn the same by
+// creating one.
 func withRead(ctx context.Context) context.Context {
 	c := bothy.CallerFrom(ctx)
 	if c == nil || c.Can(bothy.ScopeTemplatesRead) {
@@ -72,7 +72,7 @@ func (d *Door) templateRoutes() []Route {
 	}
 }
 
-// template is what a client is told about a template.
+// template is a client's view of a template.
 type template struct {
 	TemplateID    string     `json:"templateID"`
 	BuildID       string     `json:"buildID"`

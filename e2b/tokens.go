@@ -15,8 +15,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// The two tokens that a client gets for a sandbox. Each is made from the id of the key
-// that asked for it, ends with that key, and does for one sandbox only.
+// The two tokens that a client gets for a sandbox. Each is made from the id of the key that
+// requested it, ends with that key, and is valid for one sandbox only.
 const (
 	tokenForAgent   = "agent"   // for the agent and the code interpreter
 	tokenForTraffic = "traffic" // for the ports
@@ -28,7 +28,7 @@ func (d *Door) token(what, keyID, sandboxID string) string {
 	return keyID + "." + sandboxID + "." + hex.EncodeToString(mac.Sum(nil)[:20])
 }
 
-// sandboxOf is the sandbox that a token says it is for, or "".
+// sandboxOf returns the sandbox that a token claims to be for, or "".
 func sandboxOf(token string) string {
 	if parts := strings.Split(token, "."); len(parts) == 3 {
 		return parts[1]
@@ -36,7 +36,7 @@ func sandboxOf(token string) string {
 	return ""
 }
 
-// holder finds the caller behind proof of a key, as bothy.KeyHolder does.
+// holder finds the caller behind proof of a key, like bothy.KeyHolder.
 type holder func(end func(error)) (*bothy.Caller, func(), error)
 
 // byToken finds the caller behind a token for a sandbox; false means that the token
@@ -70,7 +70,7 @@ func everybody(sb *bothy.Sandbox) holder {
 	}
 }
 
-// nobody refuses.
+// nobody refuses all callers.
 func nobody(err error) holder {
 	return func(func(error)) (*bothy.Caller, func(), error) { return nil, nil, err }
 }
@@ -97,7 +97,7 @@ func (d *Door) signed(r *http.Request, sb *bothy.Sandbox) (holder, error) {
 	return nil, bothy.Errorf(bothy.CodeUnauthenticated, "the signature of this address is not valid")
 }
 
-// signature is what a client signs the address of a file with.
+// signature is a client's signature of the address of a file.
 func signature(method string, q url.Values, token string) string {
 	operation := "read"
 	if method == http.MethodPost {

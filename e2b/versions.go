@@ -9,8 +9,8 @@ import (
 // oldest are the first versions of E2B's SDKs that find sandboxes by one URL.
 var oldest = map[string][3]int{"python": {2, 7, 0}, "js": {2, 11, 1}}
 
-// checkVersion refuses a client that would not find the sandbox that it asks for: the
-// older ones look for it only under a host name, which needs a domain and TLS.
+// checkVersion refuses a client that would not find the sandbox that it requests: older versions
+// look for it only under a host name, which needs a domain and TLS.
 func (d *Door) checkVersion(r *http.Request) error {
 	language := r.Header.Get("Lang")
 	first, ok := oldest[language]
@@ -28,8 +28,8 @@ func (d *Door) checkVersion(r *http.Request) error {
 // newest are the newest versions of E2B's SDKs that were tested.
 var newest = map[string][3]int{"python": {2, 63, 0}, "js": {2, 51, 0}}
 
-// ServeMissing tells an E2B client that its version may be the reason, if it calls something
-// that does not exist.
+// ServeMissing tells an E2B client that calls something that does not exist that its version may
+// be the reason.
 func (d *Door) ServeMissing(w http.ResponseWriter, r *http.Request) bool {
 	language, text := r.Header.Get("Lang"), r.Header.Get("Package_version")
 	last, ok := newest[language]

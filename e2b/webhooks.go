@@ -146,8 +146,8 @@ func (d *Door) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// delivered is an event as E2B's service sends it. Its documentation writes these names
-// as its API does, and the service with underscores, so receivers look for either.
+// delivered is an event as E2B's service sends it. Its documentation spells these names as its
+// API does, but the service uses underscores, so receivers look for either.
 type delivered struct {
 	lifecycleEvent
 	Category      string         `json:"event_category"`
@@ -165,7 +165,7 @@ var labels = map[string]string{
 	"created": "create", "updated": "update", "paused": "pause", "resumed": "resume", "checkpointed": "checkpoint", "killed": "kill",
 }
 
-// WebhookEncoder writes events as E2B's service does.
+// WebhookEncoder encodes events as E2B's service does.
 func WebhookEncoder(sandboxes getter) func(context.Context, *bothy.Webhook, string, bothy.Event, time.Time) ([]byte, http.Header, error) {
 	return func(ctx context.Context, h *bothy.Webhook, secret string, e bothy.Event, sent time.Time) ([]byte, http.Header, error) {
 		l := describe(e, known(ctx, sandboxes, e))

@@ -15,10 +15,10 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// aliases are former names of arguments, by tool, which are still taken.
+// aliases are former names of arguments, by tool, which are still accepted.
 var aliases = map[string]map[string]string{"resume_sandbox": {"id": "sandbox_id"}}
 
-// renamed gives arguments that were sent by a former name their present one.
+// renamed renames arguments with former names.
 func renamed(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if p, ok := req.GetParams().(*mcp.CallToolParamsRaw); ok && aliases[p.Name] != nil {
@@ -44,8 +44,8 @@ func rename(in map[string]json.RawMessage, names map[string]string, as json.RawM
 	return as
 }
 
-// checked refuses arguments that a tool does not take, in words that tell a model
-// what to send instead. The library's own check names schemas that callers do not see.
+// checked refuses arguments that a tool does not accept, in words that tell a model what to send
+// instead. The library's own check names schemas that callers do not see.
 func (t tools) checked(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		p, ok := req.GetParams().(*mcp.CallToolParamsRaw)
@@ -75,7 +75,7 @@ func wrongArguments(s *jsonschema.Schema, arguments json.RawMessage) error {
 	return nil
 }
 
-// fault returns what is wrong with a value, or "". at names the value.
+// fault returns what is wrong with a value, or "". at is the value's name.
 func fault(s *jsonschema.Schema, at string, v any) string {
 	switch {
 	case len(s.AnyOf) > 0:
@@ -119,8 +119,8 @@ func fault(s *jsonschema.Schema, at string, v any) string {
 	return ""
 }
 
-// noneOf is the fault of a value that matches no alternative: that of the only one
-// with its type, or else a list of the alternatives.
+// noneOf describes a value that matches no alternative: by the only one with its type, or else
+// by a list of the alternatives.
 func noneOf(alternatives []*jsonschema.Schema, at string, v any) string {
 	_, isObject := v.(map[string]any)
 	var forms []string
@@ -172,7 +172,7 @@ func say(at string, s *jsonschema.Schema, v any) string {
 	return fmt.Sprintf("%s: give %s, not %s", at, form(s), shown(v))
 }
 
-// kindOf is the type of a schema, of which a pointer's also allows null.
+// kindOf is the type of a schema, which for a pointer also allows null.
 func kindOf(s *jsonschema.Schema) string {
 	for _, t := range append([]string{s.Type}, s.Types...) {
 		if t != "" && t != "null" {

@@ -14,8 +14,8 @@ import (
 
 type recordKey struct{}
 
-// recorded keeps a record of the calls of tools that do something, or take
-// something out, and of those that are refused.
+// recorded records the calls of tools that change something, or read data from a sandbox, and
+// refused calls.
 func (t tools) recorded(next mcp.MethodHandler) mcp.MethodHandler {
 	if t.Recorder == nil {
 		return next
@@ -36,11 +36,11 @@ func (t tools) recorded(next mcp.MethodHandler) mcp.MethodHandler {
 		r := recordOf(ctx, p)
 		began := time.Now()
 		result, err := next(context.WithValue(ctx, recordKey{}, r), method, req)
-		if err != nil && r.Code == "" { // it did not come to the tool
+		if err != nil && r.Code == "" { // the call did not reach the tool
 			r.Code = bothy.CodeInvalid
 		}
 		if x, ok := result.(*mcp.CallToolResult); ok && x != nil && x.IsError && r.Code == "" {
-			r.Code = bothy.CodeInvalid // its arguments are not what the schema wants
+			r.Code = bothy.CodeInvalid // its arguments do not match the schema
 		}
 		if ctx.Err() != nil && r.Code == bothy.CodeInternal {
 			r.Code = bothy.CodeTimeout
@@ -54,7 +54,7 @@ func (t tools) recorded(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// recordOf begins a record with the call's own information.
+// recordOf starts a record with the call's own information.
 func recordOf(ctx context.Context, p *mcp.CallToolParamsRaw) *bothy.AuditRecord {
 	var in struct {
 		SandboxID  string `json:"sandbox_id"`
@@ -63,7 +63,7 @@ func recordOf(ctx context.Context, p *mcp.CallToolParamsRaw) *bothy.AuditRecord 
 		Command    string `json:"command"`
 		Code       string `json:"code"`
 	}
-	_ = json.Unmarshal(p.Arguments, &in) // what it holds may be anything
+	_ = json.Unmarshal(p.Arguments, &in) // its content may be anything
 	r := &bothy.AuditRecord{
 		Time: time.Now(), Action: "mcp:" + p.Name, SandboxID: in.SandboxID, Object: in.SnapshotID + in.Path, Command: in.Command + in.Code,
 	}
@@ -95,8 +95,8 @@ func note(ctx context.Context, out any, err error) {
 	}
 }
 
-// statusOf is the HTTP status that the other APIs would answer with, as far as
-// it says what was refused.
+// statusOf is the HTTP status with which the other APIs would answer, if it shows what was
+// refused.
 func statusOf(c bothy.Code) int {
 	switch {
 	case c == "":

@@ -132,7 +132,7 @@ func (t tools) readFile(ctx context.Context, _ *mcp.CallToolRequest, in readIn) 
 		}
 		return nil, readOut{}, err
 	}
-	// One byte more tells whether the file continues: files in /proc have no size.
+	// One more byte shows whether the file continues: files in /proc have no size.
 	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if err != nil {
 		return nil, readOut{}, err
@@ -155,8 +155,8 @@ func (t tools) readFile(ctx context.Context, _ *mcp.CallToolRequest, in readIn) 
 
 var imageTypes = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true}
 
-// isText reports whether b is UTF-8. A character that was cut off at the end is
-// left for the next read.
+// isText reports whether b is UTF-8. A character that is cut off at the end is left for the next
+// read.
 func isText(b *[]byte, cut bool) bool {
 	s := *b
 	if bytes.IndexByte(s, 0) >= 0 {

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// The services' hints name REST calls and shell commands. A model has neither: it is
-// told the tool that does the same, if there is one.
+// The services' hints name REST calls and shell commands. A model has neither, so it is told the
+// tool that does the same, if there is one.
 var (
 	restCall = regexp.MustCompile(`(?:GET|POST|PUT|PATCH|DELETE) /v1/[^\s,.]+`)
 	command  = regexp.MustCompile("`?\\bbothy (ls|snapshots|resume|pause|rm|restart|create|fork|rollback)\\b(?: --[a-z]+)*( (?:sbx|snp)\\w+)?`?")
-	// either is what both of them are when they follow one another.
+	// either matches both when they follow one another.
 	either = regexp.MustCompile(`(\w+_\w+(?: with [^.,]*?)?) or (\w+_\w+)`)
-	// elsewhere are the hints that hold for the other doors alone, whole.
+	// elsewhere are the hints that apply only to the other APIs, in full.
 	elsewhere = strings.NewReplacer(
 		"GET /openapi.json, or open /docs, to see what this call takes.", "The tool's schema says what it takes.",
 		"Ask as another user, such as root.", `Do it as root: run_shell with user "root".`,
@@ -42,8 +42,8 @@ var commandTools = map[string]string{
 	"create": "create_sandbox", "fork": "fork_sandbox", "rollback": "rollback_sandbox",
 }
 
-// inTools says a hint in the words of the tools. Calls and commands for which there
-// is no tool stay: they are for the person whom the model works for.
+// inTools translates a hint to the tools. Calls and commands without a tool are kept: they are
+// for the person whom the model works for.
 func inTools(hint string) string {
 	hint = elsewhere.Replace(hint)
 	hint = restCall.ReplaceAllStringFunc(hint, func(call string) string {
@@ -70,7 +70,7 @@ func inTools(hint string) string {
 	})
 }
 
-// idOf is the sandbox of a path, said as an argument.
+// idOf is the sandbox of a path, in the form of an argument.
 func idOf(path string) string {
 	parts := strings.Split(path, "/") // "", v1, sandboxes, ID, …
 	if len(parts) > 3 && parts[2] == "sandboxes" {

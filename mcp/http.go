@@ -18,7 +18,7 @@ import (
 const (
 	// Path is the HTTP endpoint of the protocol.
 	Path = "/api/sandboxes/mcp"
-	// MetadataPath is where RFC 9728 has clients look for what guards it.
+	// MetadataPath is where clients look for the authentication, by RFC 9728.
 	MetadataPath = "/.well-known/oauth-protected-resource" + Path
 
 	// callerKey is the key of a verified key's owner in auth.TokenInfo.
@@ -27,7 +27,7 @@ const (
 	originKey = "bothy.origin"
 	// requestKey is the key of the HTTP request's context.
 	requestKey = "bothy.request"
-	// maxBody bounds a message: a file that is written travels in one.
+	// maxBody limits a message, which may contain a whole file.
 	maxBody = 32 << 20
 	// sessionIdle is how long a client of the older revisions may be silent.
 	sessionIdle = time.Hour
@@ -36,12 +36,12 @@ const (
 	firstStateless = "2026-07-28"
 )
 
-// Handler serves a server over HTTP to those who bring a key. In the revisions
-// that have sessions, one belongs to the key that began it.
+// Handler serves a server over HTTP to callers with a key. In the revisions that have sessions,
+// a session belongs to the key that started it.
 func Handler(s *mcp.Server, tokens bothy.TokenService, log *slog.Logger) http.Handler {
 	o := mcp.StreamableHTTPOptions{
 		Logger: log, SessionTimeout: sessionIdle, MaxRequestBodyBytes: maxBody, PropagateRequestCancellation: true,
-		// The door in front checks the Host header of every request.
+		// The middleware checks the Host header of every request.
 		DisableLocalhostProtection: true,
 	}
 	always := func(*http.Request) *mcp.Server { return s }
@@ -65,12 +65,12 @@ func Handler(s *mcp.Server, tokens bothy.TokenService, log *slog.Logger) http.Ha
 
 type aloneKey struct{}
 
-// Alone says that a message of an older revision is in no session of this server's: another
+// Alone reports that a message of an older revision is in no session of this server's: another
 // host of the cluster has the session, and this one the sandbox.
 func Alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
 
-// Metadata serves the resource metadata of RFC 9728: keys come in the header,
-// and are created with `bothy token create`, not by an authorization server.
+// Metadata serves the resource metadata of RFC 9728: keys are sent in the header, and are
+// created with `bothy token create`, not by an authorization server.
 func Metadata() http.Handler {
 	scopes := make([]string, len(bothy.AllScopes))
 	for i, s := range bothy.AllScopes {
@@ -83,7 +83,7 @@ func Metadata() http.Handler {
 	})
 }
 
-// baseURL is how the client calls this server.
+// baseURL is the URL at which the client calls this server.
 func baseURL(r *http.Request) string {
 	if r.TLS != nil || bothy.OriginFrom(r.Context()).Scheme == "https" {
 		return "https://" + r.Host
@@ -93,7 +93,7 @@ func baseURL(r *http.Request) string {
 
 func verifier(tokens bothy.TokenService) auth.TokenVerifier {
 	return func(ctx context.Context, key string, r *http.Request) (*auth.TokenInfo, error) {
-		if len(r.Header.Values("Authorization")) > 1 { // others may look at another one
+		if len(r.Header.Values("Authorization")) > 1 { // other code may read another one
 			return nil, fmt.Errorf("%w: more than one Authorization header was given", auth.ErrInvalidToken)
 		}
 		c, err := tokens.Authenticate(ctx, key)
@@ -114,12 +114,12 @@ func verifier(tokens bothy.TokenService) auth.TokenVerifier {
 	}
 }
 
-// originChecked refuses requests from web pages of other sites: browsers send
-// the origin, and agents have none.
+// originChecked refuses requests from web pages of other sites: browsers send the origin, and
+// agents have none.
 func originChecked(next http.Handler) http.Handler {
 	same := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Reading is guarded as well: a GET opens a stream here.
+		// Reading is checked as well: a GET opens a stream here.
 		if err := same.Check(asPost(r)); err != nil {
 			http.Error(w, "requests from other sites' pages are refused", http.StatusForbidden)
 			return

@@ -1,6 +1,5 @@
-// Package mcp is the door for agents: the Model Context Protocol, over HTTP
-// next to the REST API and over stdin and stdout. Its tools call the same
-// services as the other doors.
+// Package mcp is the API for agents: the Model Context Protocol, over HTTP next to the REST API,
+// and over stdin and stdout. Its tools call the same services as the other APIs.
 package mcp
 
 import (
@@ -28,10 +27,10 @@ type Services struct {
 	Templates bothy.TemplateService
 	Builder   bothy.TemplateBuilder
 	Capturer  bothy.TemplateCapturer
-	// Recorder records the audit. Optional: if the services are those of a
-	// remote server, that one records.
+	// Recorder records the audit. Optional: if the services are those of a remote server, that
+	// one records.
 	Recorder bothy.AuditRecorder
-	// SessionID names the sessions of clients of the older revisions. Optional.
+	// SessionID generates session names for clients of the older revisions. Optional.
 	SessionID func() string
 }
 
@@ -72,8 +71,8 @@ func Serve(ctx context.Context, s *mcp.Server, t mcp.Transport) error {
 	return s.Run(ctx, t)
 }
 
-// endingWith ends all calls with ctx. Run waits for them, and their own contexts know
-// only of the client.
+// endingWith ends all calls with ctx. Run waits for them, but their own contexts depend only on
+// the client.
 func endingWith(ctx context.Context) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(call context.Context, method string, req mcp.Request) (mcp.Result, error) {
@@ -85,7 +84,7 @@ func endingWith(ctx context.Context) mcp.Middleware {
 	}
 }
 
-// withCaller puts the owner of the request's key where the services look for it.
+// withCaller puts the owner of the request's key into the context for the services.
 func withCaller(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if x := req.GetExtra(); x != nil && x.TokenInfo != nil {
@@ -95,8 +94,8 @@ func withCaller(next mcp.MethodHandler) mcp.MethodHandler {
 			if o, ok := x.TokenInfo.Extra[originKey].(bothy.Origin); ok {
 				ctx = bothy.WithOrigin(ctx, o)
 			}
-			// In the revisions with sessions a call outlives its HTTP request.
-			// Its answer could reach no one then.
+			// In the revisions with sessions, a call would outlive its HTTP request. Then nobody
+			// could receive its answer.
 			if request, ok := x.TokenInfo.Extra[requestKey].(context.Context); ok && method == "tools/call" {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithCancel(ctx)
@@ -123,10 +122,10 @@ type kind int
 
 const (
 	reads    kind = iota
-	adds          // makes something new, each time it is called
-	sets          // changes something; again is as good as once
-	destroys      // may take something away
-	runs          // does what the caller's code does
+	adds          // creates something new each time it is called
+	sets          // changes something; repeating it has no further effect
+	destroys      // may delete something
+	runs          // runs the caller's code
 )
 
 func (k kind) annotations(title string) *mcp.ToolAnnotations {
@@ -145,8 +144,8 @@ func (k kind) annotations(title string) *mcp.ToolAnnotations {
 	return a
 }
 
-// handler does the work of a tool. The first result is content for the reader
-// that is more than the JSON of the second; nil leaves it at that.
+// handler does the work of a tool. The first result is content for the reader that is more than
+// the JSON of the second; nil means only that.
 type handler[In, Out any] func(ctx context.Context, req *mcp.CallToolRequest, in In) ([]mcp.Content, Out, error)
 
 func add[In, Out any](t tools, k kind, name, title, description string, h handler[In, Out]) {
@@ -168,8 +167,8 @@ func add[In, Out any](t tools, k kind, name, title, description string, h handle
 	})
 }
 
-// failure is the caller's view of an error: what is wrong, what to do, and the
-// code that programs match on.
+// failure is the caller's view of an error: what is wrong, what to do, and the code that
+// programs match on.
 func failure(err error) error {
 	e := bothy.AsError(err)
 	text := fmt.Sprintf("%s: %s", e.Code, e.Detail)
@@ -206,7 +205,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 	if err != nil {
 		panic(err) // a type of ours that has no schema
 	}
-	// A pointer may be nil to the library; here it is not.
+	// To the library a pointer may be nil; here it may not.
 	s.Type, s.Types = "object", nil
 	for _, p := range s.Properties {
 		if slices.Equal(p.Types, []string{"null"}) { // a schema of ours without a type, behind a pointer

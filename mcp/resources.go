@@ -13,8 +13,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Sandboxes are resources, too: bothy://sandboxes lists them, and below it each
-// has a page and its files.
+// Sandboxes are also resources: bothy://sandboxes lists them, and each has a page and its files
+// below it.
 const (
 	resourceList = "bothy://sandboxes"
 	resourceOne  = "bothy://sandboxes/{id}"

@@ -19,9 +19,8 @@ import (
 const (
 	defaultOutput = 64 << 10
 	maxOutput     = 4 << 20
-	// structuredOutput bounds what structured content repeats of the text, unless
-	// the caller says how much it wants. Clients give a model the one or the other,
-	// and some both.
+	// structuredOutput limits how much of the text structured content repeats, unless the caller
+	// says how much it wants. Clients pass a model one of them, and some both.
 	structuredOutput = 16 << 10
 )
 
@@ -125,7 +124,7 @@ func (o *shellOut) content(in shellIn, keep int) []mcp.Content {
 	return content
 }
 
-// repeated shortens what structured content has of an output that is in the text.
+// repeated shortens the output in structured content that is also in the text.
 func repeated(stdout, stderr *string, truncated *bool) {
 	for _, s := range []*string{stdout, stderr} {
 		var cut bool
@@ -134,7 +133,7 @@ func repeated(stdout, stderr *string, truncated *bool) {
 	}
 }
 
-// execTelling runs a command like Exec, and reports its output as it comes.
+// execTelling runs a command like Exec, and reports its output as it arrives.
 func (t tools) execTelling(ctx context.Context, id string, req bothy.ExecRequest, p *progress) (*bothy.ExecResult, error) {
 	var r bothy.ExecResult
 	out := map[string]*ends{"stdout": {}, "stderr": {}}
@@ -283,12 +282,12 @@ func text(s string) []mcp.Content { return []mcp.Content{&mcp.TextContent{Text: 
 func jsonText(v any) []mcp.Content {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return nil // what cannot be written cannot be structured content either
+		return nil // what cannot be encoded cannot be structured content either
 	}
 	return text(string(b))
 }
 
-// shorten keeps about limit bytes of s, its beginning and its end.
+// shorten keeps about limit bytes of s, from its beginning and its end.
 func shorten(s string, limit int) (string, bool) {
 	if len(s) <= limit {
 		return s, false

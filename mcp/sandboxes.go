@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// createIn is a bothy.SandboxCreate as a model sees it: the same fields, so that one is
+// createIn is a bothy.SandboxCreate as a model sees it: with the same fields, so that one can be
 // converted to the other. What a model sends stays in its context, so it sends no secrets.
 type createIn struct {
 	Template            string            `json:"template,omitempty" jsonschema:"What the sandbox starts from: python-3.12 (the default, with common libraries), python-3.12-bare, node-22, debian-12, ubuntu-24.04, or one of your own"`
@@ -64,7 +64,7 @@ func (t tools) addSandboxes() {
 	add(t, adds, "create_sandbox", "Create a sandbox",
 		"Creates a new Linux sandbox and returns when it is ready for commands. It uses up one of your concurrent sandboxes until it is terminated, paused or out of time.",
 		func(ctx context.Context, req *mcp.CallToolRequest, in createIn) (_ []mcp.Content, _ *bothy.Sandbox, err error) {
-			if !bothy.MayGoElsewhere(ctx) { // nothing is said before it is known whether it starts here
+			if !bothy.MayGoElsewhere(ctx) { // nothing is reported before it is known whether it starts here
 				progressOf(req).say(ctx, "starting the sandbox")
 			}
 			sb, err := t.Sandboxes.Create(ctx, bothy.SandboxCreate(in))
@@ -116,7 +116,7 @@ func (t tools) addSandboxes() {
 		})
 }
 
-// progress tells a client that asked for it how far a call is.
+// progress tells a client that requested it how far a call is.
 type progress struct {
 	req  *mcp.CallToolRequest
 	to   any
@@ -124,7 +124,7 @@ type progress struct {
 	last time.Time
 }
 
-// progressEvery bounds how often that is.
+// progressEvery limits how often that is done.
 const progressEvery = 250 * time.Millisecond
 
 func progressOf(req *mcp.CallToolRequest) *progress {
@@ -139,7 +139,7 @@ func (p *progress) say(ctx context.Context, message string) {
 	}
 	p.n++
 	p.last = time.Now()
-	// It is only a courtesy: a client that has left is found out elsewhere.
+	// Progress is optional: a client that has left is noticed elsewhere.
 	_ = p.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: p.to, Progress: p.n, Message: message})
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// runKept runs a command in the shell that each sandbox keeps.
+// runKept runs a command in the persistent shell of a sandbox.
 func (t tools) runKept(ctx context.Context, req *mcp.CallToolRequest, in shellIn, keep int) ([]mcp.Content, shellOut, error) {
 	if in.Cwd != "" || in.User != "" || len(in.Env) > 0 || in.Stdin != "" {
 		return nil, shellOut{}, bothy.Errorf(bothy.CodeInvalid, "a kept shell has a directory, a user, variables and an input of its own").

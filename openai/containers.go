@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// mark is in the metadata of the sandboxes that are containers.
+// mark marks the sandboxes that are containers, in their metadata.
 const mark = "bothy.openai.container"
 
 // Root is the folder in which a container's files are.
@@ -34,7 +34,7 @@ type expiry struct {
 type policy struct {
 	Type    string   `json:"type"`
 	Domains []string `json:"allowed_domains,omitempty"`
-	// Secrets are taken, and never given back.
+	// Secrets are accepted, but never returned.
 	Secrets []struct {
 		Domain string `json:"domain"`
 		Name   string `json:"name"`
@@ -132,7 +132,7 @@ func (in *newContainer) request(template string) (req bothy.SandboxCreate, err e
 	return req, err
 }
 
-// put translates a policy of the network, with the secrets that it holds.
+// put translates a network policy, with the secrets that it contains.
 func (p *policy) put(req *bothy.SandboxCreate) error {
 	switch {
 	case p.Type == "disabled" && len(p.Domains)+len(p.Secrets) == 0:
@@ -210,7 +210,7 @@ func (d *Door) furnish(ctx context.Context, id string, files []string) error {
 	return err
 }
 
-// find looks a container up.
+// find looks up a container.
 func (d *Door) find(ctx context.Context, id string) (*bothy.Sandbox, error) {
 	sb, err := d.Sandboxes.Get(ctx, id)
 	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound || err == nil && (sb.Metadata[mark] == "" || gone(sb)) {
@@ -220,7 +220,7 @@ func (d *Door) find(ctx context.Context, id string) (*bothy.Sandbox, error) {
 	return sb, err
 }
 
-// gone reports whether a container was deleted, or died. One that has expired is not gone.
+// gone reports whether a container was deleted, or failed. One that has expired is not gone.
 func gone(sb *bothy.Sandbox) bool {
 	return sb.State == bothy.StateStopping || sb.State.Ended() && (sb.Ended == nil || sb.Ended.Reason != bothy.EndTimeout)
 }
@@ -286,7 +286,7 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, pageOf(all, limit, id))
 }
 
-// behind returns the items that come after the one with an id.
+// behind returns the items after the one with an id.
 func behind[T any](items []T, after string, id func(T) string) ([]T, error) {
 	if after == "" {
 		return items, nil

@@ -31,7 +31,7 @@ type file struct {
 
 const filePrefix = "cfile_"
 
-// ref is a file of a container. Its id holds both, so that nothing need be kept.
+// ref is a file of a container. Its id contains both, so that nothing has to be stored.
 type ref struct{ container, path string }
 
 func (f ref) id() string {
@@ -84,10 +84,10 @@ func (d *Door) createFile(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, fileOf(sb.ID, info))
 }
 
-// unescape undoes what forms do to names.
+// unescape undoes the escaping of names in forms.
 var unescape = strings.NewReplacer("%22", `"`, "%0D", "\r", "%0A", "\n")
 
-// upload stores the file in a form as it comes.
+// upload stores the file in a form as it arrives.
 func (d *Door) upload(r *http.Request, container string) (*bothy.FileInfo, error) {
 	form, err := r.MultipartReader()
 	if err != nil {
@@ -133,7 +133,7 @@ func (d *Door) source(ctx context.Context, id string) (ref, error) {
 	return f, err
 }
 
-// copyIn copies the file with an id to a container, under the name that it has.
+// copyIn copies the file with an id to a container, under its own name.
 func (d *Door) copyIn(ctx context.Context, container, id string) (*bothy.FileInfo, error) {
 	f, err := d.source(ctx, id)
 	if err != nil {
@@ -188,7 +188,7 @@ func (d *Door) listFiles(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, p)
 }
 
-// named is the file that a call is about.
+// named returns the file that a call is about.
 func (d *Door) named(r *http.Request) (f ref, err error) {
 	sb, err := d.live(r)
 	if err != nil {
@@ -228,7 +228,7 @@ func (d *Door) removeFile(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, deletion{f.id(), "container.file.deleted", true})
 }
 
-// copySize is the length of the pieces in which files are sent.
+// copySize is the size of the pieces in which files are sent.
 const copySize = 64 << 10
 
 func (d *Door) content(w http.ResponseWriter, r *http.Request) error {

@@ -1,7 +1,7 @@
-// Package openai implements the containers of OpenAI's API (/v1/containers): its official
-// SDKs work unchanged when they are given this server's address. A container is a sandbox.
-// The package translates and keeps no state: information on a container is in the
-// sandbox's metadata, and information on a file in the file's id.
+// Package openai implements the containers of OpenAI's API (/v1/containers): its official SDKs
+// work unchanged when given this server's address. A container is a sandbox. The package
+// translates and keeps no state: information about a container is in the sandbox's metadata, and
+// information about a file in the file's id.
 //
 // server mounts Routes next to the REST API, whose middleware applies to every call.
 package openai
@@ -46,7 +46,7 @@ type Route struct {
 	// ID names it in the record of who did what.
 	ID    string
 	Scope bothy.Scope
-	// Raw marks a call whose body is passed on as it comes.
+	// Raw marks a call whose body is forwarded as it arrives.
 	Raw     bool
 	Handler Handler
 }
@@ -67,7 +67,7 @@ func (d *Door) Routes() []Route {
 	}
 }
 
-// statuses are those that differ from the REST API's, because clients look at them.
+// statuses are those that differ from the REST API's, because clients depend on them.
 var statuses = map[bothy.Code]int{
 	bothy.CodeSandboxEnded: http.StatusNotFound,
 	bothy.CodeUnsupported:  http.StatusBadRequest,
@@ -102,10 +102,10 @@ func unsupported(format string, args ...any) *bothy.Error {
 	return bothy.Errorf(bothy.CodeUnsupported, format, args...)
 }
 
-// maxBody bounds bodies of JSON.
+// maxBody limits bodies of JSON.
 const maxBody = 1 << 20
 
-// read decodes a body. A field that is not known is refused, so that none is dropped in silence.
+// read decodes a body. An unknown field is refused, so that none is silently dropped.
 func read(w http.ResponseWriter, r *http.Request, v any) error {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	d.DisallowUnknownFields()
@@ -140,7 +140,7 @@ type page[T any] struct {
 	HasMore bool    `json:"has_more"`
 }
 
-// pageOf makes a page of up to limit of the items, of which there may be more.
+// pageOf makes a page of up to limit items, of which there may be more.
 func pageOf[T any](items []T, limit int, id func(T) string) page[T] {
 	p := page[T]{Object: "list", Data: []T{}, HasMore: len(items) > limit}
 	p.Data = append(p.Data, items[:min(limit, len(items))]...)
@@ -151,7 +151,7 @@ func pageOf[T any](items []T, limit int, id func(T) string) page[T] {
 	return p
 }
 
-// paging reads the parameters of a list.
+// paging parses the parameters of a list.
 func paging(q url.Values) (after string, limit int, ascending bool, err error) {
 	limit = 20
 	if text := q.Get("limit"); text != "" {

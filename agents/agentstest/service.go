@@ -1,6 +1,6 @@
-// Package agentstest is a service that queues work for self-hosted environments of managed agents, as
-// the types of Anthropic's SDK describe it. It has no model: a test makes the agent's calls, and sees
-// the worker's answers.
+// Package agentstest is a service that queues work for self-hosted environments of managed
+// agents, as the types of Anthropic's SDK describe it. It has no model: a test makes the agent's
+// calls, and sees the worker's answers.
 //
 // It is strict. A request without the beta's header, with two credentials, with a field or
 // parameter that the SDK's types do not have, or for work that the caller does not hold is refused,
@@ -57,7 +57,7 @@ type work struct {
 	by                        string
 }
 
-// New starts a service. Work whose lease is not kept is queued again after lease.
+// New starts a service. Work whose lease is not renewed is queued again after lease.
 func New(environment, key string, lease time.Duration) *Service {
 	s := &Service{Environment: environment, key: key, lease: lease,
 		sessions: map[string]*Session{}, skills: map[string]*skill{}, memories: map[string]*MemoryStore{}}
@@ -106,15 +106,15 @@ func (s *Service) Close() {
 	}
 }
 
-// Faults are the requests that a worker should not have sent.
+// Faults returns the requests that a worker should not have sent.
 func (s *Service) Faults() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.faults)
 }
 
-// Revoke replaces the environment key: the old one is refused from now on, as are the
-// tokens of work.
+// Revoke replaces the environment key: the old one is refused from now on, like the tokens of
+// work.
 func (s *Service) Revoke(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *Service) AwaitRest(session string) {
 	}
 }
 
-// Busy has the service answer that it is overloaded to posted results, or no longer.
+// Busy makes the service answer posted results that it is overloaded, or stop doing so.
 func (s *Service) Busy(busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +241,7 @@ func (s *Service) enqueue(session string) {
 	s.changed.Broadcast()
 }
 
-// expire queues work again whose lease was not kept.
+// expire queues work again whose lease was not renewed.
 func (s *Service) expire() {
 	for _, w := range s.work {
 		if (w.state == "active" || w.state == "starting") && time.Since(w.beat) > s.lease {
@@ -383,7 +383,7 @@ func (s *Service) stop(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusConflict, "conflict_error", "the work is stopped")
 	default:
 		x.state = "stopped"
-		// What came while the session had no worker needs new work.
+		// What arrived while the session had no worker needs new work.
 		if p := s.sessions[x.session]; p != nil && len(p.open()) > 0 {
 			s.enqueue(x.session)
 		}
@@ -392,7 +392,7 @@ func (s *Service) stop(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// decode reads a body that may have only what v has.
+// decode decodes a body that may only have the fields of v.
 func (s *Service) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Session is a session whose agent is the test.
+// Session is a session with the test as its agent.
 type Session struct {
 	ID string
 
@@ -26,7 +26,7 @@ type Session struct {
 type Result struct {
 	// Text is the result's text, all blocks together.
 	Text string
-	// Files are the blocks that are none, by media type, in base64.
+	// Files are the blocks that are not text, by media type, in base64.
 	Files   map[string]string
 	IsError bool
 }
@@ -54,12 +54,12 @@ func (s *Service) Session(skills []string, stores ...*MemoryStore) *Session {
 	return x
 }
 
-// Start has the agent call a tool, and returns the call's id.
+// Start makes the agent call a tool, and returns the call's id.
 func (x *Session) Start(tool string, input map[string]any) string {
 	return x.start("agent.tool_use", map[string]any{"name": tool, "input": input, "evaluated_permission": "allow"})
 }
 
-// StartCustom has the agent call a tool of its own.
+// StartCustom makes the agent call a tool of its own.
 func (x *Session) StartCustom(tool string, input map[string]any) string {
 	return x.start("agent.custom_tool_use", map[string]any{"name": tool, "input": input})
 }
@@ -73,7 +73,7 @@ func (x *Session) start(kind string, event map[string]any) string {
 	return id
 }
 
-// Call has the agent call a tool and waits for the result.
+// Call makes the agent call a tool and waits for the result.
 func (x *Session) Call(tool string, input map[string]any) Result { return x.Wait(x.Start(tool, input)) }
 
 // Wait waits for the result of a call. After the service's end it is an error.
@@ -106,7 +106,7 @@ func (x *Session) Idle() {
 	x.add("session.status_idle", map[string]any{"stop_reason": map[string]any{"type": "end_turn"}, "stop_details": nil})
 }
 
-// Interrupt has the user interrupt the agent.
+// Interrupt makes the user interrupt the agent.
 func (x *Session) Interrupt() {
 	x.service.mu.Lock()
 	defer x.service.mu.Unlock()
@@ -130,7 +130,7 @@ func (x *Session) add(kind string, event map[string]any) string {
 	return id
 }
 
-// open are the calls that have no result.
+// open are the calls without a result.
 func (x *Session) open() (ids []string) {
 	for _, e := range x.events {
 		id := e["id"].(string)

@@ -24,7 +24,7 @@ func (s *Service) Skill(name string, archive []byte) string {
 	return id
 }
 
-// skillVersion is the one version that each skill has. Only its id can be downloaded.
+// skillVersion is the only version of each skill. Only its id can be downloaded.
 const skillVersion = "skillver_1"
 
 func (s *Service) getSkill(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +62,7 @@ type MemoryStore struct {
 
 type memory struct{ id, path, content string }
 
-// MemoryStore adds a store that is found in sessions at a path, read_write or read_only.
+// MemoryStore adds a store that sessions have at a path, read_write or read_only.
 func (s *Service) MemoryStore(mount, access string, files map[string]string) *MemoryStore {
 	s.mu.Lock()
 	defer s.mu.Unlock()

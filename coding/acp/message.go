@@ -9,15 +9,15 @@ import (
 // object is a JSON object of which only some fields are known.
 type object map[string]json.RawMessage
 
-// message is one of JSON-RPC, with the fields that it came with.
+// message is a JSON-RPC message, with the fields that it came with.
 type message struct {
 	fields object
 	id     string // as it was written; "" in a notification
 	method string // "" in a response
 }
 
-// parse reads a line. Other parsers may treat duplicate keys differently, so messages
-// that matter are re-encoded.
+// parse parses a line. Other parsers may treat duplicate keys differently, so messages that
+// matter are re-encoded.
 func parse(line []byte) (*message, error) {
 	var m message
 	if err := json.Unmarshal(line, &m.fields); err != nil || m.fields == nil {
@@ -88,7 +88,7 @@ const (
 	codeInternal = -32603
 )
 
-// failure is the response that says why a request was not done.
+// failure is the response that says why a request failed.
 func failure(id string, code int, why string) []byte {
 	type problem struct {
 		Code    int    `json:"code"`
@@ -99,14 +99,13 @@ func failure(id string, code int, why string) []byte {
 	return m.line()
 }
 
-// lines splits what arrives in pieces.
+// lines splits arriving data into lines.
 type lines struct {
 	rest []byte
 	each func(line []byte)
 }
 
-// maxLine bounds a message: an endless line would fill this
-// host's memory.
+// maxLine limits a message: an endless line would fill this host's memory.
 const maxLine = 64 << 20
 
 func (l *lines) write(p []byte) error {

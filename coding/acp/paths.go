@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// pathFields are the fields of the protocol that hold paths, wherever they stand.
+// pathFields are the fields of the protocol that contain paths, wherever they occur.
 var pathFields = map[string]bool{"cwd": true, "path": true, "uri": true, "additionalDirectories": true}
 
-// translate rewrites the paths in raw, or returns it as it is.
+// translate rewrites the paths in raw, or returns it unchanged.
 func translate(raw json.RawMessage, to func(string) (string, bool)) json.RawMessage {
 	var value any
 	d := json.NewDecoder(strings.NewReader(string(raw)))
@@ -23,7 +23,7 @@ func translate(raw json.RawMessage, to func(string) (string, bool)) json.RawMess
 	return b
 }
 
-// walk rewrites the paths in value in their place and reports whether there were any.
+// walk rewrites the paths in value in place and reports whether there were any.
 func walk(value any, isPath bool, to func(string) (string, bool)) (changed bool) {
 	switch v := value.(type) {
 	case map[string]any:

@@ -14,20 +14,20 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-// Process is an agent that was started in a sandbox, as a background command. The
-// connection may be lost and the server restarted: the output continues where it stopped.
-// While no message is exchanged, its sandbox is paused.
+// Process is an agent that was started in a sandbox, as a background command. The connection may
+// be lost and the server restarted: the output continues where it stopped. While no messages are
+// exchanged, its sandbox is paused.
 type Process struct {
 	Exec      bothy.ExecService
 	Snapshots bothy.SnapshotService
 	Sandbox   string
 	PID       int
-	// Stderr gets the agent's standard error.
+	// Stderr receives the agent's standard error.
 	Stderr io.Writer
 	// Patience is how long a server may be away.
 	Patience time.Duration
-	// Idle is how long the connection is silent until the sandbox is paused, 0 for ever, and
-	// Busy tells whether there is an answer to wait for.
+	// Idle is how long the connection must be silent before the sandbox is paused, 0 for never,
+	// and Busy reports whether an answer is awaited.
 	Idle time.Duration
 	Busy func() bool
 	// Note is called with messages for the user.
@@ -38,10 +38,10 @@ type Process struct {
 
 	mu     sync.Mutex
 	timer  *time.Timer
-	paused chan struct{} // closed when the sandbox wakes; nil while it is awake
+	paused chan struct{} // closed when the sandbox is resumed; nil while it runs
 }
 
-// Ended says that the agent is no more, and why.
+// Ended means that the agent has ended, and why.
 type Ended struct {
 	Code   int
 	OOM    bool
@@ -59,7 +59,7 @@ func (e *Ended) Error() string {
 	return text
 }
 
-// Send implements Agent. It wakes the sandbox.
+// Send implements Agent. It resumes the sandbox.
 func (p *Process) Send(ctx context.Context, b []byte) error {
 	p.touch()
 	const most = 1 << 20
@@ -108,7 +108,7 @@ func (p *Process) Follow(ctx context.Context, out func([]byte) error) error {
 	return err
 }
 
-// take passes a piece of output on.
+// take passes on a piece of output.
 func (p *Process) take(e bothy.ExecEvent, out func([]byte) error) error {
 	data, err := e.Bytes()
 	if err != nil {
@@ -133,7 +133,7 @@ func (p *Process) take(e bothy.ExecEvent, out func([]byte) error) error {
 	return nil
 }
 
-// final is an error that no patience mends.
+// final is an error that retrying does not help.
 type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }
@@ -143,7 +143,7 @@ var (
 	errMoved = errors.New("the connection was lost")
 )
 
-// patiently does something again for as long as that is of use.
+// patiently retries for as long as that may help.
 func (p *Process) patiently(ctx context.Context, again func(error) bool, do func() error) error {
 	wait, since := 100*time.Millisecond, time.Now()
 	for {
@@ -169,7 +169,7 @@ func (p *Process) patiently(ctx context.Context, again func(error) bool, do func
 	}
 }
 
-// away tells whether the server may answer another time.
+// away reports whether the server may answer another time.
 func away(err error) bool {
 	switch bothy.ErrorCode(err) {
 	case "", client.CodeUnreachable, bothy.CodeGuest, bothy.CodeInternal, bothy.CodeTimeout:
@@ -178,8 +178,8 @@ func away(err error) bool {
 	return notTaken(err)
 }
 
-// notTaken tells whether a request that was not done may be done another time. One that may
-// have been done is not sent again: the agent would read it twice.
+// notTaken reports whether a request that was not executed can be retried. One that may have
+// been executed is not sent again: the agent would read it twice.
 func notTaken(err error) bool {
 	switch bothy.ErrorCode(err) {
 	case bothy.CodeShuttingDown, bothy.CodeSandboxNotReady, bothy.CodeRateLimited, bothy.CodeCapacity:
@@ -188,7 +188,7 @@ func notTaken(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// touch puts the pause off.
+// touch postpones the pause.
 func (p *Process) touch() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -251,7 +251,7 @@ func (p *Process) Wake(ctx context.Context) error {
 	return nil
 }
 
-// Asleep tells whether the sandbox is paused.
+// Asleep reports whether the sandbox is paused.
 func (p *Process) Asleep() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -274,8 +274,7 @@ func (p *Process) awake(ctx context.Context) error {
 	}
 }
 
-// Stop ends the agent: it sees the end of its input, and is killed if it does not end by
-// itself.
+// Stop ends the agent: its input is closed, and it is killed if it does not end by itself.
 func (p *Process) Stop(ctx context.Context, grace time.Duration) {
 	if p.Asleep() || p.Exec.Stdin(ctx, p.Sandbox, p.PID, nil, true) != nil {
 		return

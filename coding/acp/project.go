@@ -18,18 +18,17 @@ type Project struct {
 	Files   folder.Files
 	Exec    bothy.ExecService
 	Sandbox string
-	// Only is the one folder that is copied, or "" for those that the sessions name,
-	// and At its path in the sandbox, or "" for the same path.
+	// Only is the one folder that is copied, or "" for those that the sessions name, and At its
+	// path in the sandbox, or "" for the same path.
 	Only, At string
 	// Ignored and Exclude are as in folder.Options.
 	Ignored bool
 	Exclude []string
-	// States are of folders that the sandbox has had, by their path on this host.
+	// States are those of folders that the sandbox has had, by their paths on this host.
 	States map[string]folder.State
 	// Ready is called before the sandbox is used.
 	Ready func(ctx context.Context) error
-	// Note is called with messages for the user, and Carried with what was
-	// copied.
+	// Note is called with messages for the user, and Carried with a report of what was copied.
 	Note    func(format string, args ...any)
 	Carried func(local string, r folder.Report)
 
@@ -95,7 +94,7 @@ func (p *Project) add(ctx context.Context, local string) (*folder.Folder, error)
 	if err != nil {
 		return nil, err
 	}
-	// The folders above belong to root there, and let the agent through.
+	// The parent folders belong to root there, and let the agent through.
 	const script = `mkdir -p "$1" && chown "$2" "$1" && d=$1 && while [ "$d" != / ]; do chmod a+x "$d"; d=$(dirname "$d"); done`
 	if err := p.prepare(ctx, script, inside, strings.TrimSpace(who.Stdout)); err != nil {
 		return nil, err
@@ -115,7 +114,7 @@ func (p *Project) prepare(ctx context.Context, script string, args ...string) er
 		err = fmt.Errorf("%s", strings.TrimSpace(r.Stderr))
 	}
 	if err != nil {
-		return fmt.Errorf("the sandbox has no room for %s: %w: say where else it shall lie with --at", args[0], err)
+		return fmt.Errorf("the sandbox has no room for %s: %w: choose another place with --at", args[0], err)
 	}
 	return nil
 }
@@ -124,7 +123,7 @@ func (p *Project) prepare(ctx context.Context, script string, args ...string) er
 func checkInside(path string) error {
 	top, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if slices.Contains([]string{"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "run", "sbin", "sys", "usr"}, top) || "/"+top == path && top != "workspace" {
-		return fmt.Errorf("%s would lie among the files of the sandbox's own system: say where it shall lie there, as in --at /workspace", path)
+		return fmt.Errorf("%s would lie among the files of the sandbox's own system: choose another place, as in --at /workspace", path)
 	}
 	return nil
 }
@@ -160,7 +159,7 @@ func (p *Project) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Now returns the states of the folders, to be kept.
+// Now returns the states of the folders, to be saved.
 func (p *Project) Now() map[string]folder.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,8 +195,7 @@ func (p *Project) Allow(name string, write bool) error {
 	return fmt.Errorf("%q is not in the project's folder, and files elsewhere on the editor's host are not for an agent in a sandbox", name)
 }
 
-// resolve follows links. For a file that does not exist yet, it resolves the
-// folder.
+// resolve follows links. For a file that does not exist yet, it resolves the folder.
 func resolve(name string) (string, bool) {
 	for real := name; ; real = filepath.Dir(real) {
 		resolved, err := filepath.EvalSymlinks(real)
@@ -234,7 +232,7 @@ func (p *Project) translate(path string, by func(*folder.Folder) (string, bool))
 	return "", false
 }
 
-// dangles tells whether there is a link of that name, whatever it leads to.
+// dangles reports whether there is a link of that name, wherever it leads.
 func dangles(name string) bool {
 	info, err := os.Lstat(name)
 	return err == nil && info.Mode()&os.ModeSymlink != 0

@@ -18,19 +18,17 @@ import (
 type Agent interface {
 	// Send writes to its input.
 	Send(ctx context.Context, p []byte) error
-	// Follow calls out with the agent's output until it has ended, and returns why it
-	// did.
+	// Follow calls out with the agent's output until it has ended, and returns the reason.
 	Follow(ctx context.Context, out func(p []byte) error) error
 }
 
 // Folders are the project's files, on both sides.
 type Folders interface {
-	// Open carries a folder in, and keeps it the same on both sides from then on.
+	// Open carries a folder in, and keeps it in sync from then on.
 	Open(ctx context.Context, dir string) error
 	// Sync copies changes in both directions.
 	Sync(ctx context.Context) error
-	// Allow says why the agent may not have the editor read or write a file of this
-	// host.
+	// Allow says why the agent may not have the editor read or write a file of this host.
 	Allow(path string, write bool) error
 	// ToAgent and ToEditor translate a path in an open folder.
 	ToAgent(path string) (string, bool)
@@ -48,9 +46,9 @@ type Relay struct {
 	out     io.Writer
 
 	mu sync.Mutex
-	// asked are the editor's requests without an answer yet, by id, and asking the agent's.
+	// asked are the editor's unanswered requests, by id, and asking the agent's.
 	asked, asking map[string]*message
-	// ended is why nothing is passed on any more.
+	// ended is why no messages are passed on any more.
 	ended error
 }
 
@@ -69,7 +67,7 @@ func (r *Relay) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	split := lines{each: func(line []byte) { r.fromAgent(ctx, line) }}
 	err := r.Agent.Follow(ctx, split.write)
 	select {
-	case editorErr := <-hungUp: // first: the agent was left, and did not end
+	case editorErr := <-hungUp: // first, so that leaving the agent is not taken for its end
 		if editorErr == nil {
 			return nil
 		}
@@ -80,7 +78,7 @@ func (r *Relay) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// end answers all that the editor still waits for.
+// end answers all requests of the editor that are still open.
 func (r *Relay) end(err error) {
 	r.mu.Lock()
 	open := slices.Sorted(maps.Keys(r.asked))
@@ -92,8 +90,8 @@ func (r *Relay) end(err error) {
 	}
 }
 
-// Refuse answers a request on in with an error, for an agent that cannot be started: the
-// editor then shows what is wrong. It returns after the first one.
+// Refuse answers a request on in with an error, for an agent that cannot be started, so that the
+// editor shows what is wrong. It returns after the first one.
 func Refuse(in io.Reader, out io.Writer, why string) {
 	reader := bufio.NewReaderSize(in, 1<<16)
 	for {
@@ -108,7 +106,7 @@ func Refuse(in io.Reader, out io.Writer, why string) {
 	}
 }
 
-// toEditor writes a line. An editor that has gone is noticed at in, which is closed then.
+// toEditor writes a line. If the editor has gone, in is closed, which is where that is noticed.
 func (r *Relay) toEditor(line []byte) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -145,7 +143,7 @@ func (r *Relay) fromEditor(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// editorSays passes a line on. It fails only when the agent cannot be reached.
+// editorSays passes a line on. It fails only if the agent cannot be reached.
 func (r *Relay) editorSays(ctx context.Context, line []byte) error {
 	m, err := parse(line)
 	if err != nil {
@@ -192,7 +190,7 @@ func (r *Relay) answered(id string) *message {
 	return m
 }
 
-// Waiting is how many requests of the editor have no answer yet.
+// Waiting is the number of the editor's unanswered requests.
 func (r *Relay) Waiting() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -222,7 +220,7 @@ func (r *Relay) prepare(ctx context.Context, m *message) (code int, err error) {
 	return 0, nil
 }
 
-// agentCapabilities are those of an editor whose terminals an agent in a sandbox cannot
+// agentCapabilities are an editor's without its terminals, which an agent in a sandbox cannot
 // use: they run commands on the editor's side.
 func agentCapabilities(c object) object {
 	delete(c, "terminal")
@@ -254,8 +252,8 @@ func (r *Relay) open(ctx context.Context, p object) error {
 	return nil
 }
 
-// keepReachable leaves out MCP servers that the agent would have to start: they are
-// programs of the editor's host.
+// keepReachable removes MCP servers that the agent would have to start: they are programs of the
+// editor's host.
 func (r *Relay) keepReachable(p object) {
 	var servers []object
 	if json.Unmarshal(p["mcpServers"], &servers) != nil {
@@ -272,7 +270,7 @@ func (r *Relay) keepReachable(p object) {
 	p.set("mcpServers", kept)
 }
 
-// editorAnswers sees the editor's answers to the agent.
+// editorAnswers handles the editor's answers to the agent.
 func (r *Relay) editorAnswers(ctx context.Context, m *message) {
 	r.mu.Lock()
 	asked := r.asking[m.id]
@@ -320,8 +318,7 @@ func (r *Relay) fromAgent(ctx context.Context, line []byte) {
 	r.toEditor(m.line())
 }
 
-// allow says why a request is not passed to the editor. Exactly what was checked is
-// passed on.
+// allow says why a request is not passed to the editor. Exactly what was checked is passed on.
 func (r *Relay) allow(m *message) (code int, err error) {
 	switch {
 	case strings.HasPrefix(m.method, "terminal/"):

@@ -1,6 +1,6 @@
-// Package folder keeps a folder on this host and one in a sandbox in sync: changes on
-// either side are copied to the other. The sandbox is not trusted. Nothing from it is
-// written outside the folder, through a link, or where git would run it.
+// Package folder keeps a folder on this host and one in a sandbox in sync: changes on either
+// side are copied to the other. The sandbox is not trusted. Nothing from it is written outside
+// the folder, through a link, or where git would execute it.
 package folder
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Limits of what is copied.
+// Limits on what is copied.
 const (
 	// MaxEntries is how many files and folders there may be on each side.
 	MaxEntries = 50_000
@@ -41,11 +41,11 @@ type Options struct {
 	// Local is the folder on this host, absolute and without links, and Inside its
 	// path in the sandbox.
 	Local, Inside string
-	// Sandbox is the sandbox's id, and User whom the files in it belong to.
+	// Sandbox is the sandbox's id, and User the owner of the files in it.
 	Sandbox, User string
-	// Ignored carries what .gitignore names, too.
+	// Ignored also carries what .gitignore names.
 	Ignored bool
-	// Exclude are further patterns, as in a .gitignore.
+	// Exclude are additional patterns, as in a .gitignore.
 	Exclude []string
 	// Note is called with messages for the user.
 	Note func(format string, args ...any)
@@ -62,13 +62,13 @@ type Folder struct {
 	told  map[string]bool
 }
 
-// pair is an entry as it was on both sides when they were the same.
+// pair is an entry on both sides when they were last the same.
 type pair struct {
 	Local  entry `json:"local"`
 	Remote entry `json:"remote"`
 }
 
-// New returns the folder. Nothing is carried until Sync.
+// New returns the folder. Nothing is copied until Sync.
 func New(files Files, o Options) (*Folder, error) {
 	f := &Folder{o: o, files: files, base: map[string]pair{}, told: map[string]bool{}}
 	if err := Check(o.Local); err != nil {
@@ -82,7 +82,7 @@ func New(files Files, o Options) (*Folder, error) {
 	return f, err
 }
 
-// Check refuses a folder that is no project: all that a person has would be carried.
+// Check refuses a folder that is not a project: everything that a person has would be copied.
 func Check(local string) error {
 	info, err := os.Stat(local)
 	if err != nil {
@@ -103,7 +103,7 @@ func Check(local string) error {
 	return nil
 }
 
-// reason is an error without the path, which the sentence around it has.
+// reason is an error without the path, which the surrounding sentence contains.
 func reason(err error) error {
 	if e, ok := err.(*fs.PathError); ok {
 		return e.Err
@@ -111,8 +111,8 @@ func reason(err error) error {
 	return err
 }
 
-// Allow says why a file on this host may not be read or written for the sandbox: files
-// that are not copied are not accessible in another way either.
+// Allow says why a file on this host may not be read or written for the sandbox: files that are
+// not copied are not accessible in another way either.
 func (f *Folder) Allow(local string, write bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,7 +133,7 @@ func (f *Folder) Allow(local string, write bool) error {
 // Options returns the folder's options.
 func (f *Folder) Options() Options { return f.o }
 
-// note tells a person something, once.
+// note tells a person something once.
 func (f *Folder) note(format string, args ...any) {
 	text := printable(fmt.Sprintf(format, args...))
 	if f.o.Note == nil || f.told[text] {
@@ -244,8 +244,8 @@ func (f *Folder) list(ctx context.Context) (map[string]entry, error) {
 	return found, f.listBelow(ctx, found, "")
 }
 
-// listBelow lists everything below a folder at once. If that is too much it descends step
-// by step, skipping what is ignored.
+// listBelow lists everything below a folder at once. If that is too much, it descends step by
+// step, skipping what is ignored.
 func (f *Folder) listBelow(ctx context.Context, found map[string]entry, name string) error {
 	dir := path.Join(f.o.Inside, name)
 	const deep = 64
@@ -301,7 +301,7 @@ func (f *Folder) take(found map[string]entry, infos []bothy.FileInfo) {
 	}
 }
 
-// perm reads permission bits in octal.
+// perm parses permission bits in octal.
 func perm(mode string) fs.FileMode {
 	n, err := strconv.ParseUint(mode, 8, 32)
 	if err != nil {

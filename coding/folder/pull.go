@@ -40,8 +40,8 @@ func newWriter(f *Folder, local map[string]entry) (*writer, error) {
 
 func (w *writer) close() { w.root.Close() }
 
-// pull copies entries out of the sandbox: first removals, the deepest first, and then the
-// rest, folders before their content.
+// pull copies entries out of the sandbox: first removals, the deepest first, and then the rest,
+// folders before their content.
 func (w *writer) pull(ctx context.Context, names []string, remote map[string]entry) error {
 	for _, name := range slices.Backward(names) {
 		if !remote[name].there() {
@@ -83,10 +83,10 @@ func (w *writer) now(name string) entry {
 	return e
 }
 
-// unchanged tells whether an entry of this host is still as it was carried in.
+// unchanged reports whether an entry of this host is still as it was copied in.
 func (w *writer) unchanged(name string) bool { return w.now(name) == w.base[name].Local }
 
-// within tells whether the folders above are folders, and not links.
+// within reports whether the parent folders are folders, and not links.
 func (w *writer) within(name string) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if info, err := w.root.Lstat(dir); err != nil || !info.IsDir() {
@@ -170,7 +170,7 @@ func (w *writer) link(name string, r entry) {
 	w.base[name] = pair{Local: w.base[name].Local, Remote: r}
 }
 
-// file fetches a file into a temporary one, and renames that to its place.
+// file fetches a file into a temporary one, and renames that to its final name.
 func (w *writer) file(ctx context.Context, name string, r entry) error {
 	if r.Size > MaxFile {
 		w.note("left %s in the sandbox: it has %d bytes, more than the %d that are carried", name, r.Size, int64(MaxFile))
@@ -183,13 +183,13 @@ func (w *writer) file(ctx context.Context, name string, r entry) error {
 	beside := path.Join(path.Dir(name), ".bothy-"+rand.Text())
 	mode := w.mode(name, r)
 	sum, err := w.fetch(ctx, name, beside, r, mode)
-	defer w.root.Remove(beside) // it is gone unless something failed
+	defer w.root.Remove(beside) // it exists only if something failed
 	var failed *localError
 	switch {
 	case errors.As(err, &failed):
 		return fmt.Errorf("cannot write %s: %w", filepath.Join(w.o.Local, name), failed.err)
 	case errors.Is(err, errMoving):
-		return nil // what is still being written comes the next time
+		return nil // a file that is still being written is copied the next time
 	case gone(err):
 		w.note("left %s in the sandbox: %v", name, err)
 		return nil
@@ -222,7 +222,7 @@ func (w *writer) file(ctx context.Context, name string, r entry) error {
 	return nil
 }
 
-// mode returns the local permission bits of a file. They stay if the agent has not changed
+// mode returns the local permission bits of a file. They are kept if the agent has not changed
 // them, and never give other users write permission.
 func (w *writer) mode(name string, r entry) fs.FileMode {
 	if b := w.base[name]; b.Local.Kind == kindFile && b.Remote.Mode == r.Mode {
@@ -251,7 +251,7 @@ func (w *writer) conflict(name, beside string, r entry) error {
 	return nil
 }
 
-// errMoving is a file that does not hold still while it is read.
+// errMoving is the error for a file that changes while it is read.
 var errMoving = errors.New("it is being written")
 
 // localError is a failure of this host's file system.
@@ -259,7 +259,7 @@ type localError struct{ err error }
 
 func (e *localError) Error() string { return e.err.Error() }
 
-// gone tells whether a file of the sandbox could not be had, for a reason that is its own.
+// gone reports whether a file of the sandbox could not be read, for a reason of its own.
 func gone(err error) bool {
 	switch bothy.ErrorCode(err) {
 	case bothy.CodeFileNotFound, bothy.CodePathInvalid, bothy.CodePermission:
@@ -294,7 +294,7 @@ func (w *writer) fetch(ctx context.Context, name, to string, r entry, mode fs.Fi
 	return sum.Sum(nil), nil
 }
 
-// localWriter tells failures to write apart from failures to read.
+// localWriter distinguishes failures to write from failures to read.
 type localWriter struct{ w io.Writer }
 
 func (l *localWriter) Write(p []byte) (int, error) {
@@ -305,7 +305,7 @@ func (l *localWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// sum is the checksum of a file of this host, or nil.
+// sum returns the checksum of a file of this host, or nil.
 func (w *writer) sum(name string) []byte {
 	f, err := w.root.OpenFile(name, os.O_RDONLY|nofollow, 0)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// push carries entries into the sandbox. The names are in order.
+// push copies entries into the sandbox. The names are sorted.
 func (f *Folder) push(ctx context.Context, names []string, local, remote map[string]entry) (Report, error) {
 	var r Report
 	var send []string
 	for _, name := range slices.Backward(names) {
 		l, old := local[name], remote[name]
-		// Something of another kind makes room first.
+		// Something of another kind is removed first.
 		if old.there() && (!l.there() || l.Kind != old.Kind || l.Kind == kindLink) {
 			if err := f.files.Remove(ctx, f.o.Sandbox, path.Join(f.o.Inside, name), f.o.User); err != nil && bothy.ErrorCode(err) != bothy.CodeFileNotFound {
 				return r, err
@@ -54,8 +54,8 @@ func (f *Folder) push(ctx context.Context, names []string, local, remote map[str
 	if err != nil {
 		return r, err
 	}
-	// The other side now has what was sent. If it was changed meanwhile, it differs
-	// the next time.
+	// The other side now has what was sent. If it was changed meanwhile, it differs the next
+	// time.
 	for name, both := range p.sent {
 		f.base[name] = both
 		r.In++
@@ -90,7 +90,7 @@ func (p *packer) one(name string) error {
 	full := filepath.Join(p.folder.o.Local, name)
 	info, err := os.Lstat(full)
 	if err != nil {
-		return nil // gone by now: the next time tells
+		return nil // removed meanwhile: the next time will show
 	}
 	e, err := localEntry(full, info)
 	if err != nil || !e.there() {
@@ -121,7 +121,7 @@ func (p *packer) file(name, full string, h *tar.Header) error {
 	if err != nil || !info.Mode().IsRegular() {
 		return err
 	}
-	// Not every sandbox keeps nanoseconds.
+	// Not every sandbox stores nanoseconds.
 	h.Typeflag, h.Size, h.ModTime = tar.TypeReg, info.Size(), info.ModTime().Truncate(time.Microsecond)
 	h.Mode = int64(info.Mode().Perm())
 	if err := p.w.WriteHeader(h); err != nil {
@@ -138,7 +138,7 @@ func (p *packer) file(name, full string, h *tar.Header) error {
 	return err
 }
 
-// openFile opens a file, and neither follows a link nor waits for a pipe.
+// openFile opens a file without following a link or waiting for a pipe.
 func openFile(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDONLY|nofollow, 0)
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/gitignore"
 )
 
-// rules say what is not copied. What .gitignore named when they were made stays ignored,
-// so that a program inside cannot get a file copied in by editing it.
+// rules say what is not copied. What .gitignore named when they were made remains ignored, so
+// that a program inside cannot get a file copied in by editing it.
 type rules struct {
 	local   string
 	exclude gitignore.Matcher
-	// all carries what .gitignore names, too.
+	// all also copies what .gitignore names.
 	all bool
-	// first is what was ignored at the beginning, and now what is ignored today.
+	// first is what was ignored at the beginning, and now what is ignored now.
 	first, now gitignore.Matcher
-	// tracked are names that git keeps although they are ignored.
+	// tracked are names that git tracks although they are ignored.
 	tracked map[string]bool
 }
 
@@ -59,7 +59,7 @@ func (r *rules) read() error {
 	}
 	err = filepath.WalkDir(r.local, func(full string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return skip(d) // scan tells of it
+			return skip(d) // scan reports it
 		}
 		name, err := filepath.Rel(r.local, full)
 		if err != nil || !d.IsDir() {
@@ -83,7 +83,7 @@ func domain(folder string) []string {
 	return strings.Split(folder, "/")
 }
 
-// patterns reads a .gitignore. Git ignores links, too.
+// patterns parses a .gitignore. Git ignores links, too.
 func patterns(file string, domain []string) (list []gitignore.Pattern, err error) {
 	info, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
@@ -116,7 +116,7 @@ func trackedAll(local string) []string {
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
 }
 
-// ignored tells whether an entry is not carried.
+// ignored reports whether an entry is not copied.
 func (r *rules) ignored(name string, folder bool) bool {
 	if matches(r.exclude, name, folder) {
 		return true

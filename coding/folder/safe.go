@@ -9,14 +9,14 @@ import (
 	"github.com/bothy-dev/bothy/internal/links"
 )
 
-// harmless are the entries of a repository's .git that git only reads as data. What is not
-// here stays in the sandbox: hooks and settings are programs that git would run on this host.
+// harmless are the entries of a repository's .git that git only reads as data. Others stay in
+// the sandbox: hooks and settings are programs that git would execute on this host.
 var harmless = []string{
 	"HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD",
 	"COMMIT_EDITMSG", "index", "logs", "objects", "packed-refs", "refs",
 }
 
-// refused says why an entry is not taken out of a sandbox, or "".
+// refused says why an entry is not copied out of a sandbox, or "".
 func refused(name string, remote map[string]entry) string {
 	if why := refusedName(name); why != "" {
 		return why
@@ -31,7 +31,7 @@ func refused(name string, remote map[string]entry) string {
 	return ""
 }
 
-// refusedName says why nothing of that name is taken out of a sandbox, or "".
+// refusedName says why nothing of that name is copied out of a sandbox, or "".
 func refusedName(name string) string {
 	parts := strings.Split(name, "/")
 	at := slices.IndexFunc(parts, func(p string) bool { return strings.EqualFold(p, ".git") })

@@ -12,16 +12,16 @@ import (
 
 // Report says what a Sync has copied.
 type Report struct {
-	// In and Out are how many files, folders and links were copied into and out of
-	// the sandbox, including removals, and Bytes their size.
+	// In and Out are how many files, folders and links were copied into and out of the sandbox,
+	// including removals, and Bytes their size.
 	In, Out int
 	Bytes   int64
 	// Conflicts are the files that were changed on both sides.
 	Conflicts []string
 }
 
-// Sync copies to each side what was changed on the other since the last time. If both
-// have changed, both are kept: the sandbox's file is then next to the local one.
+// Sync copies to each side what was changed on the other since the last time. If both have
+// changed, both are kept: the sandbox's file is then next to the local one.
 func (f *Folder) Sync(ctx context.Context) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,8 +51,8 @@ func (f *Folder) Sync(ctx context.Context) (Report, error) {
 	return r, errors.Join(pullErr, pushErr)
 }
 
-// plan is what is to be copied, by name, with the names in order: a folder comes before
-// its content.
+// plan is what will be copied, by name, with the names sorted: a folder comes before its
+// content.
 type plan struct{ pull, push []string }
 
 func (f *Folder) plan(local, remote map[string]entry) (p plan) {
@@ -81,7 +81,7 @@ func (f *Folder) plan(local, remote map[string]entry) (p plan) {
 			push[name] = true
 		}
 	}
-	// A folder that was removed here stays where something in it comes out.
+	// A folder that was removed here is kept if something in it is copied out.
 	for name := range pull {
 		for dir := path.Dir(name); remote[name].there() && dir != "."; dir = path.Dir(dir) {
 			if push[dir] && !local[dir].there() {
@@ -93,7 +93,7 @@ func (f *Folder) plan(local, remote map[string]entry) (p plan) {
 	return plan{pull: slices.Sorted(maps.Keys(pull)), push: slices.Sorted(maps.Keys(push))}
 }
 
-// State is what is kept to continue with the same sandbox later.
+// State is what is stored to continue with the same sandbox later.
 type State struct {
 	Inside string          `json:"inside"`
 	Base   map[string]pair `json:"base"`
@@ -106,7 +106,7 @@ func (f *Folder) State() State {
 	return State{Inside: f.o.Inside, Base: maps.Clone(f.base)}
 }
 
-// Restore takes up what another Folder of the same two sides returned.
+// Restore takes the state that another Folder of the same two sides returned.
 func (f *Folder) Restore(s State) error {
 	if s.Inside != f.o.Inside {
 		return fmt.Errorf("the sandbox has the folder at %s, not at %s", s.Inside, f.o.Inside)
@@ -126,7 +126,7 @@ func (f *Folder) Holds(local string) (inside string, ok bool) {
 	return under(local, f.o.Local, f.o.Inside)
 }
 
-// Lies is Holds the other way round.
+// Lies is the opposite of Holds.
 func (f *Folder) Lies(inside string) (local string, ok bool) {
 	return under(inside, f.o.Inside, f.o.Local)
 }

@@ -1,6 +1,6 @@
-// Command conformance serves the protocol with pretended sandboxes, for other
-// people's programs. It prints two URLs: at the first a suite that brings no key
-// is given one; the second wants the key that is printed after it.
+// Command conformance serves the protocol with fake sandboxes, for conformance suites. It prints
+// two URLs: at the first one, a suite that sends no key is given one; the second requires the
+// key that is printed after it.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 		go func() { failed <- front.Serve() }()
 	}
 	fmt.Println(apitest.Writer)
-	go func() { // it ends with who started it
+	go func() { // it ends with the process that started it
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
