@@ -1,10 +1,10 @@
-// Package bench measures a Bothy server against other programs that do the same
-// work. What it tells is mostly a ratio: the programs take turns (A B A B …), so
-// that whatever else the machine is doing hits them alike.
+// Package bench measures a Bothy server against other programs that do the same work. Its
+// results are mostly ratios: the programs take turns (A B A B …), so that whatever else the
+// machine does affects them alike.
 //
-// The cases here need only a client. Folder lab starts servers and rivals to
-// measure, and cmd/bench is the program. Nothing of the product uses it but a
-// command that measures a host.
+// The cases here need only a client. Folder lab starts servers and rivals to measure, and
+// cmd/bench is the program. The product does not use any of it, except for a command that
+// measures a host.
 package bench
 
 import (
@@ -14,45 +14,44 @@ import (
 	"time"
 )
 
-// A Measure is one number that is taken.
+// A Measure is one number to measure.
 type Measure struct {
 	// Name is the same in all output, for programs.
 	Name string
-	// Unit is ms, MB, MB/s, Gbit/s or such.
+	// Unit is ms, MB, MB/s, Gbit/s or similar.
 	Unit string
-	// Bounds say what is wanted of the median.
+	// Bounds are the limits on the median.
 	Bounds []Bound
 }
 
-// A Bound is a wish: a ratio to the median of another subject, or, without one,
-// of the number itself. 0 is no bound.
+// A Bound is a limit: on the ratio to the median of another subject, or, without one, on the
+// number itself. 0 means no bound.
 type Bound struct {
 	Against         string
 	AtMost, AtLeast float64
 }
 
-// A Subject is a program under measurement.
+// A Subject is a program to measure.
 type Subject struct {
 	Name string
-	// Once does the work one time and records one number per measure, or fewer
-	// where it has none.
+	// Once does the work once and records one number per measure, or fewer if it has none.
 	Once func(ctx context.Context, record Record) error
 }
 
-// Record takes a number for a measure.
+// Record records a number for a measure.
 type Record func(measure string, value float64)
 
-// A Case has subjects do the same work in turns. The first is the one that is
-// asked about, the others are what it is compared with.
+// A Case makes subjects do the same work in turns. The first is the subject in question; the
+// others are what it is compared with.
 type Case struct {
-	// N is how often each subject has its turn, after one that is not counted.
+	// N is the number of turns of each subject, after one that does not count.
 	N        int
 	Measures []Measure
 	Subjects []Subject
 }
 
-// Run measures. Turns that fail are counted and left out; the error tells the
-// first failure of every subject, and the results are good in spite of it.
+// Run measures. Turns that fail are counted and left out; the error contains the first failure
+// of every subject, and the results are valid in spite of it.
 func Run(ctx context.Context, c Case) ([]*Result, error) {
 	taken := map[string]map[string]*Series{} // measure, subject
 	for _, m := range c.Measures {
@@ -98,5 +97,5 @@ func Run(ctx context.Context, c Case) ([]*Result, error) {
 	return all, errors.Join(errs...)
 }
 
-// Since is the time since t in milliseconds.
+// Since returns the time since t in milliseconds.
 func Since(t time.Time) float64 { return float64(time.Since(t).Microseconds()) / 1000 }

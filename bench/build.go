@@ -24,8 +24,8 @@ const (
 	CreateServe = "create_serve"
 )
 
-// Dockerfile is built by everybody, from an image that each has under the name of BASE.
-// Nothing of it needs a network.
+// Dockerfile is built by all subjects, from an image that each has under the name in BASE. It
+// needs no network.
 const Dockerfile = `ARG BASE
 FROM ${BASE}
 USER root
@@ -52,8 +52,8 @@ func BuildContext() []byte {
 	return b.Bytes()
 }
 
-// BuildOf is a subject that builds the Dockerfile: all of it, all of it again, and again
-// after a change of the last step.
+// BuildOf is a subject that builds the Dockerfile: completely, again unchanged, and again after
+// a change of the last step.
 func BuildOf(name string, build func(ctx context.Context, last string, clean bool) error) Subject {
 	turn := 0
 	return Subject{Name: name, Once: func(ctx context.Context, record Record) error {
@@ -73,7 +73,7 @@ func BuildOf(name string, build func(ctx context.Context, last string, clean boo
 	}}
 }
 
-// buildName is the name of the templates that are made here.
+// buildName is the name of the templates that are built here.
 const buildName = "bothy-bench"
 
 // Build is a subject: Bothy's build, until sandboxes can be made from the template.
@@ -87,7 +87,7 @@ func (t Target) Build() Subject {
 		return t.buildAll(ctx, bothy.BuildRequest{
 			Name: buildName, Dockerfile: Dockerfile, ContextID: c.ID, Args: map[string]string{"BASE": t.Template, "LAST": last}, Engine: t.Engine,
 			NoCache: clean, Network: &bothy.Network{Mode: bothy.NetworkOff},
-			CPU: min(float64(runtime.NumCPU()), bothy.MaxCPU), // as many as others take without being asked
+			CPU: min(float64(runtime.NumCPU()), bothy.MaxCPU), // as many as others use by default
 		})
 	})
 }
@@ -110,7 +110,7 @@ func (t Target) buildAll(ctx context.Context, req bothy.BuildRequest) error {
 	return errors.Join(err, failed)
 }
 
-// BuildServed makes a template in which a web server runs already.
+// BuildServed builds a template in which a web server already runs.
 func (t Target) BuildServed(ctx context.Context) error {
 	return t.buildAll(ctx, bothy.BuildRequest{
 		Name: buildName, Dockerfile: "FROM " + t.Template + "\nWORKDIR /srv\n", Engine: t.Engine, Network: &bothy.Network{Mode: bothy.NetworkOff},
@@ -120,11 +120,11 @@ func (t Target) BuildServed(ctx context.Context) error {
 
 const servedPort = 8000
 
-// servedAsked is how often a template is asked for before the pool keeps a sandbox of it.
+// servedAsked is how often a template is requested before the pool keeps a sandbox of it.
 const servedAsked = 2
 
-// Served is a subject: a sandbox of that template is asked for while one is ready, and then
-// for a page, with the client's key.
+// Served is a subject: a request for a sandbox of that template while one is ready, and then for
+// a page, with the client's key.
 func (t Target) Served(ctx context.Context, key string) (Subject, error) {
 	others, err := gauge(ctx, t.Client, "bothy_pool_ready")
 	if err != nil {
@@ -147,8 +147,8 @@ func (t Target) Served(ctx context.Context, key string) (Subject, error) {
 	}}, nil
 }
 
-// serveOnce asks for a sandbox whose server runs already, and tells when its first page is
-// there.
+// serveOnce creates a sandbox whose server already runs, and returns when its first page has
+// arrived.
 func (t Target) serveOnce(ctx context.Context, key string) (took float64, err error) {
 	begun := time.Now()
 	sb, end, err := t.Create(ctx, bothy.SandboxCreate{Template: buildName})

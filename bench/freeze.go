@@ -18,8 +18,8 @@ import (
 //go:embed hold.py
 var holdProgram string
 
-// HoldArgs is a Python program that has written to so many megabytes of memory,
-// says "ready", and then tells gaps; see Gap.
+// HoldArgs is a Python program that has written to so many megabytes of memory, prints "ready",
+// and then reports gaps; see Gap.
 func HoldArgs(mb int) []string {
 	return []string{"python3", "-c", holdProgram, strconv.Itoa(mb)}
 }
@@ -31,12 +31,11 @@ type Holder interface {
 	Line(ctx context.Context) (string, error)
 }
 
-// gapMargin is how long the program looks at the clock before and after.
+// gapMargin is how long the program watches the clock before and after.
 const gapMargin = 50 * time.Millisecond
 
-// Gap has the program look at its clock all the time while f runs. It returns
-// the largest step that the clock made, in milliseconds: for so long did the
-// program stand still.
+// Gap makes the program read its clock continuously while f runs. It returns the largest step of
+// the clock, in milliseconds: for so long did the program stand still.
 func Gap(ctx context.Context, h Holder, f func() error) (float64, error) {
 	if err := h.Signal(ctx, syscall.SIGUSR1); err != nil {
 		return 0, err
@@ -102,7 +101,7 @@ func (h *Held) Signal(ctx context.Context, s syscall.Signal) error {
 	return h.Client.Exec.Signal(ctx, h.ID, h.pid, int(s))
 }
 
-// Line reads on in the program's output.
+// Line reads the next line of the program's output.
 func (h *Held) Line(ctx context.Context) (string, error) {
 	var text strings.Builder
 	for len(h.lines) == 0 {
@@ -129,8 +128,7 @@ func (h *Held) Line(ctx context.Context) (string, error) {
 	return line, nil
 }
 
-// Answer runs a command in every sandbox at once, and returns when all have
-// answered.
+// Answer runs a command in every sandbox at once, and returns when all have answered.
 func (t Target) Answer(ctx context.Context, ids ...string) error {
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
@@ -141,7 +139,7 @@ func (t Target) Answer(ctx context.Context, ids ...string) error {
 	return errors.Join(errs...)
 }
 
-// Names of the measures of what was stopped, copied or turned back.
+// Names of the measures of what was paused, copied or rolled back.
 const (
 	Resume       = "resume"
 	Pause        = "pause"
@@ -154,8 +152,8 @@ const (
 // ForkOf names the measure of n copies.
 func ForkOf(n int) string { return "fork" + strconv.Itoa(n) }
 
-// PauseAndResume is a subject: from the request to wake a paused sandbox until a
-// command has answered.
+// PauseAndResume is a subject: from the request to resume a paused sandbox until a command has
+// answered.
 func PauseAndResume(h *Held) Subject {
 	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
 		begun := time.Now()
@@ -173,9 +171,9 @@ func PauseAndResume(h *Held) Subject {
 	}}
 }
 
-// TakeLive is a subject: for how long a live snapshot makes a program stand
-// still, how long the request takes, and for comparison the largest gap that the
-// program sees in as much time without a snapshot.
+// TakeLive is a subject: how long a live snapshot makes a program stand still, how long the
+// request takes, and for comparison the largest gap that the program sees in the same time
+// without a snapshot.
 func TakeLive(h *Held) Subject {
 	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
 		var n *bothy.Snapshot
@@ -200,8 +198,7 @@ func TakeLive(h *Held) Subject {
 	}}
 }
 
-// ForkAll is a subject: from the request for n copies until a command has
-// answered in each.
+// ForkAll is a subject: from the request for n copies until a command has answered in each.
 func ForkAll(h *Held, n int) Subject {
 	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
 		begun := time.Now()
@@ -222,9 +219,8 @@ func ForkAll(h *Held, n int) Subject {
 	}}
 }
 
-// TurnBack is a subject: from the request to go back to an earlier snapshot
-// until a command has answered. What was until then is kept, and deleted
-// afterwards.
+// TurnBack is a subject: from the request to roll back to an earlier snapshot until a command
+// has answered. The state before it is kept, and deleted afterwards.
 func TurnBack(h *Held, to *bothy.Snapshot) Subject {
 	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
 		begun := time.Now()

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host says where a measurement was made.
+// Host describes where a measurement was made.
 type Host struct {
 	CPUs     int    `json:"cpus"`
 	CPU      string `json:"cpu"`
 	MemoryMB int    `json:"memory_mb"`
 	Kernel   string `json:"kernel"`
 	Load     string `json:"load"`
-	// Programs are the versions of what was measured.
+	// Programs are the versions of the measured programs.
 	Programs map[string]string `json:"programs,omitempty"`
 }
 

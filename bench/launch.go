@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Launch begins n times, each time so long after the time before, whether or not
-// that has ended, and takes what every once returns. It waits for all. The error
-// is the first failure; those that failed are counted in the series.
+// Launch starts n times, each time at a fixed interval, whether or not the one before has ended,
+// and records what every once returns. It waits for all. The error is the first failure;
+// failures are counted in the series.
 func Launch(ctx context.Context, n int, gap time.Duration, once func(context.Context) (float64, error)) (*Series, error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -36,25 +36,25 @@ func Launch(ctx context.Context, n int, gap time.Duration, once func(context.Con
 	return s, first
 }
 
-// Join adds what another series has.
+// Join adds the samples of another series.
 func (s *Series) Join(o *Series) {
 	s.N, s.OK, s.Samples = s.N+o.N, s.OK+o.OK, append(s.Samples, o.Samples...)
 }
 
-// What the score of ComputeSDK's public method is made of: each of three numbers
-// is worth 100 at 0 and nothing at the ceiling, in milliseconds.
+// The score of ComputeSDK's public method consists of three numbers, each worth 100 at 0 and
+// nothing at the ceiling, in milliseconds.
 const (
 	scoreCeiling = 10_000
 	medianWeight = 0.60
 	p95Weight    = 0.25
 	p99Weight    = 0.15
-	// scoreTrim is the part of the times that is left out at each end.
+	// scoreTrim is the fraction of the times that is left out at each end.
 	scoreTrim = 0.05
 )
 
-// Score is that score, from 0 to 100: the weighted worth of the median, the 95th
-// and the 99th percentile of the times that succeeded, without the first and the
-// last twentieth of them, times the part that succeeded.
+// Score is that score, from 0 to 100: the weighted value of the median, the 95th and the 99th
+// percentile of the times that succeeded, without the first and the last twentieth of them,
+// times the fraction that succeeded.
 func Score(s *Series) float64 {
 	if s.OK == 0 {
 		return 0

@@ -14,13 +14,13 @@ type Plot struct {
 	Lines       []Line
 }
 
-// A Line has points in the order of their X.
+// A Line has points sorted by X.
 type Line struct {
 	Name   string
 	Points []Point
 }
 
-// Point is where a line goes through.
+// Point is a point of a line.
 type Point struct{ X, Y float64 }
 
 // The size of one plot, and the room around its axes, in pixels.
@@ -51,14 +51,14 @@ func sheet(plots []Plot) (width, height int) {
 	return min(2, len(plots)) * plotWidth, (len(plots) + 1) / 2 * plotHeight
 }
 
-// A canvas is what a plot is drawn on, with the origin above and to the left.
+// A canvas is what a plot is drawn on, with the origin at the top left.
 type canvas interface {
 	path(colour string, points []Point)
 	dot(colour string, at Point)
 	text(colour string, at Point, side align, text string)
 }
 
-// align is on which side of its place a text is.
+// align is on which side of its position a text is.
 type align string
 
 const (
@@ -102,7 +102,7 @@ func (p Plot) draw(c canvas) {
 	}
 }
 
-// vectors is a canvas of SVG.
+// vectors is an SVG canvas.
 type vectors struct{ w io.Writer }
 
 func (v vectors) path(colour string, points []Point) {
@@ -122,7 +122,7 @@ func (v vectors) text(colour string, at Point, side align, text string) {
 	fmt.Fprintf(v.w, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">%s</text>\n", at.X, at.Y, side, colour, html.EscapeString(text))
 }
 
-// roundUp finds a number that divides well by four.
+// roundUp finds a number that divides evenly by four.
 func roundUp(v float64) float64 {
 	if v <= 0 {
 		return 1

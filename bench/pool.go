@@ -15,14 +15,14 @@ import (
 const (
 	// poolPatience is how long the pool may take to make one more.
 	poolPatience = 30 * time.Second
-	// poolRest is how long what it makes next is waited for after that.
+	// poolRest is how long to wait after that for what it makes next.
 	poolRest = 300 * time.Millisecond
 )
 
-// AwaitPool returns when a sandbox waits in the server's pool.
+// AwaitPool returns when a sandbox is ready in the server's pool.
 func (t Target) AwaitPool(ctx context.Context) error { return t.awaitPool(ctx, 1) }
 
-// awaitPool returns when so many sandboxes wait in the server's pool.
+// awaitPool returns when so many sandboxes are ready in the server's pool.
 func (t Target) awaitPool(ctx context.Context, least float64) error {
 	ctx, cancel := context.WithTimeout(ctx, poolPatience)
 	defer cancel()
@@ -41,7 +41,7 @@ func (t Target) awaitPool(ctx context.Context, least float64) error {
 	}
 }
 
-// gauge reads one number of a server's metrics.
+// gauge reads one of a server's metrics.
 func gauge(ctx context.Context, c *client.Client, name string) (value float64, err error) {
 	text, err := c.Metrics.ServerMetrics(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func gauge(ctx context.Context, c *client.Client, name string) (value float64, e
 	return 0, fmt.Errorf("the server has no metric %s", name)
 }
 
-// Sleep lets time pass, unless ctx ends before.
+// Sleep waits, unless ctx ends before.
 func Sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -15,26 +15,25 @@ import (
 	"time"
 )
 
-// A Page is what a server inside shows, as it is asked for from outside.
+// A Page is a page of a server inside, requested from outside.
 type Page struct {
 	URL string
-	// Key opens it, if it needs one.
+	// Key is the key to reach it, if it needs one.
 	Key string
-	// Body is what it says.
+	// Body is its content.
 	Body string
 	// For is how long each of the two measurements takes, two seconds if zero.
 	For time.Duration
 }
 
 const (
-	// Clients is how many ask at once for the rate.
+	// Clients is how many clients request it at the same time for the rate.
 	Clients = 16
 	asked   = 2 * time.Second
 )
 
-// Ask is a subject: one client that asks again and again over one connection, which
-// gives the median of the times, in milliseconds, and then Clients of them, which
-// give the requests in a second.
+// Ask is a subject: one client that sends requests repeatedly over one connection, for the
+// median of the times, in milliseconds, and then Clients of them, for the requests per second.
 func (p Page) Ask(name, once, rate string) Subject {
 	return Subject{Name: name, Once: func(ctx context.Context, record Record) error {
 		took, err := p.crowd(ctx, 1)
@@ -51,8 +50,7 @@ func (p Page) Ask(name, once, rate string) Subject {
 	}}
 }
 
-// crowd has n clients ask for as long as it takes, and returns how long each answer
-// took.
+// crowd makes n clients send requests for the given time, and returns how long each answer took.
 func (p Page) crowd(ctx context.Context, n int) ([]time.Duration, error) {
 	u, err := url.Parse(p.URL)
 	if err != nil {
@@ -85,7 +83,7 @@ func (p Page) crowd(ctx context.Context, n int) ([]time.Duration, error) {
 	return all, nil
 }
 
-// client asks over one connection until the context ends.
+// client sends requests over one connection until the context ends.
 func (p Page) client(ctx context.Context, addr, request string) (took []time.Duration, err error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {

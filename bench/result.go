@@ -9,17 +9,17 @@ import (
 	"text/tabwriter"
 )
 
-// A Series is what was measured of one subject.
+// A Series is the samples of one subject.
 type Series struct {
 	N   int     `json:"n"`
 	OK  int     `json:"ok"`
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
 	P99 float64 `json:"p99"`
-	// Ratio is the median of the subject in question by that of this one, where
-	// this is what it is compared with.
+	// Ratio is the median of the subject in question divided by this one's, if this is what it
+	// is compared with.
 	Ratio float64 `json:"ratio,omitempty"`
-	// Score is that of ComputeSDK's method, where it was measured by that.
+	// Score is that of ComputeSDK's method, if that was used.
 	Score   float64   `json:"score,omitempty"`
 	Samples []float64 `json:"samples,omitempty"`
 }
@@ -38,7 +38,7 @@ func (s *Series) finish() {
 	s.P50, s.P95, s.P99 = Percentile(s.Samples, 50), Percentile(s.Samples, 95), Percentile(s.Samples, 99)
 }
 
-// Percentile of unsorted samples, by linear interpolation; 0 when there are none.
+// Percentile of unsorted samples, by linear interpolation; 0 if there are none.
 func Percentile(samples []float64, p float64) float64 {
 	if len(samples) == 0 {
 		return 0
@@ -58,14 +58,13 @@ type Result struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"`
 	Series
-	// Value is the median once more, under the name for numbers that are not
-	// times.
+	// Value is the median again, under a name for numbers that are not times.
 	Value   float64            `json:"value"`
 	Against map[string]*Series `json:"against,omitempty"`
 	// LoadBefore and LoadAfter are the host's load averages over a minute.
 	LoadBefore float64 `json:"load_before"`
 	LoadAfter  float64 `json:"load_after"`
-	// Missing says what it could not be compared with, and why.
+	// Missing lists what it could not be compared with, and why.
 	Missing []string `json:"missing,omitempty"`
 	// Notes are for people.
 	Notes    []string  `json:"notes,omitempty"`
@@ -74,7 +73,7 @@ type Result struct {
 	order []string
 }
 
-// A Verdict says whether a bound was kept.
+// A Verdict says whether a bound was met.
 type Verdict struct {
 	Against string  `json:"against,omitempty"`
 	AtMost  float64 `json:"at_most,omitempty"`
@@ -83,8 +82,8 @@ type Verdict struct {
 	Kept    bool    `json:"kept"`
 }
 
-// Compare makes a result of series that are there. The first name is the subject
-// in question, and the loads are those before and after.
+// Compare makes a result of existing series. The first name is the subject in question, and the
+// loads are those before and after.
 func Compare(m Measure, names []string, series map[string]*Series, before, after float64) *Result {
 	r := &Result{Name: m.Name, Unit: m.Unit, LoadBefore: before, LoadAfter: after, Against: map[string]*Series{}}
 	for i, name := range names {
@@ -95,7 +94,7 @@ func Compare(m Measure, names []string, series map[string]*Series, before, after
 			continue
 		}
 		if one.N == 0 {
-			continue // has no such measure
+			continue // it has no such measure
 		}
 		if one.P50 > 0 {
 			one.Ratio = r.P50 / one.P50
@@ -140,11 +139,11 @@ func (v Verdict) String() string {
 type Report struct {
 	Host    Host      `json:"host"`
 	Results []*Result `json:"results"`
-	// Missing says what could not be measured, and why.
+	// Missing lists what could not be measured, and why.
 	Missing []string `json:"missing,omitempty"`
 }
 
-// Brief is the report without the single samples.
+// Brief is the report without the individual samples.
 func (r *Report) Brief() *Report {
 	b := &Report{Host: r.Host, Missing: r.Missing, Results: []*Result{}}
 	for _, x := range r.Results {
@@ -205,8 +204,8 @@ func (x *Result) rows(w io.Writer) {
 	}
 }
 
-// wanted are the bounds to show in the row of another subject. Those without
-// one stand in the first row.
+// wanted are the bounds to show in the row of another subject. Those without one are in the
+// first row.
 func (x *Result) wanted(against string) string {
 	var out string
 	if x.Score > 0 && (len(x.order) == 0 || against == x.order[0]) {
@@ -230,8 +229,7 @@ func short(f float64) string {
 	return fmt.Sprintf("%.2f", f)
 }
 
-// Single is a result that is compared with nothing, from samples that were
-// taken elsewhere.
+// Single is a result that is compared with nothing, from samples that were taken elsewhere.
 func Single(name, unit string, samples []float64, bounds ...Bound) *Result {
 	now := Load()
 	s := &Series{N: len(samples), OK: len(samples), Samples: samples}

@@ -9,11 +9,11 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-// Target is the server under measurement and what to ask of it.
+// Target is the server to measure and what to request of it.
 type Target struct {
 	Client *client.Client
-	// Template is what sandboxes start from, and Engine what they run on; empty is
-	// the server's default.
+	// Template is what sandboxes start from, and Engine what they run on; empty means the
+	// server's default.
 	Template string
 	Engine   string
 }
@@ -21,7 +21,7 @@ type Target struct {
 // True is the shortest of all commands.
 var True = bothy.Command{Args: []string{"/bin/true"}}
 
-// Create makes a sandbox and returns it with how to end it.
+// Create makes a sandbox and returns it with a function that ends it.
 func (t Target) Create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, func(), error) {
 	if req.Template == "" && req.SnapshotID == "" {
 		req.Template = t.Template
@@ -75,8 +75,8 @@ func StartCold(t Target) Subject {
 	}}
 }
 
-// RunOf is a subject whose program does it all in one go: it starts, runs a
-// command, and leaves nothing.
+// RunOf is a subject whose program does everything in one go: it starts, runs a command, and
+// leaves nothing.
 func RunOf(name string, run func(context.Context) error) Subject {
 	return Subject{Name: name, Once: func(ctx context.Context, record Record) error {
 		begun := time.Now()
@@ -89,7 +89,7 @@ func RunOf(name string, run func(context.Context) error) Subject {
 	}}
 }
 
-// StartPool is a subject: the same from the pool, once a sandbox waits there.
+// StartPool is a subject: the same from the pool, once a sandbox is ready there.
 func StartPool(t Target) Subject {
 	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
 		if err := t.AwaitPool(ctx); err != nil {
@@ -108,9 +108,8 @@ func StartPool(t Target) Subject {
 	}}
 }
 
-// Interactive is one sandbox by the public method of ComputeSDK: the time from the
-// request until its first command has answered, in milliseconds. Its end is not
-// timed, and nothing is tried twice.
+// Interactive is one sandbox by the public method of ComputeSDK: the time from the request until
+// its first command has answered, in milliseconds. Its end is not timed, and nothing is retried.
 func (t Target) Interactive(ctx context.Context) (float64, error) {
 	begun := time.Now()
 	sb, end, err := t.Create(ctx, bothy.SandboxCreate{})
@@ -126,7 +125,7 @@ func (t Target) Interactive(ctx context.Context) (float64, error) {
 	return took, err
 }
 
-// ExecIn is a subject: one command in a sandbox that runs already.
+// ExecIn is a subject: one command in a running sandbox.
 func ExecIn(t Target, id string) Subject {
 	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
 		begun := time.Now()

@@ -80,10 +80,10 @@ func rate(size int64, begun time.Time) float64 {
 	return float64(size) / 1e6 / time.Since(begun).Seconds()
 }
 
-// RunCodeWarm is the name of the measure of code in a context that runs.
+// RunCodeWarm is the name of the measure of code in a running context.
 const RunCodeWarm = "run_code_warm"
 
-// RunCode is a subject: 1+1 in a context that runs already.
+// RunCode is a subject: 1+1 in a running context.
 func RunCode(t Target, id string) Subject {
 	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
 		begun := time.Now()
@@ -96,8 +96,8 @@ func RunCode(t Target, id string) Subject {
 	}}
 }
 
-// kernelAlone is a program that times 1+1 in a kernel that it starts, each time that it
-// reads a line.
+// kernelAlone is a program that times 1+1 in a kernel that it starts, each time that it reads a
+// line.
 const kernelAlone = `
 import sys, time
 from jupyter_client.manager import start_new_kernel
@@ -119,8 +119,8 @@ for line in sys.stdin:
     print(once(), flush=True)
 `
 
-// KernelAlone is a subject: the same in a kernel of the same sandbox, asked from
-// inside by Jupyter's own client.
+// KernelAlone is a subject: the same in a kernel of the same sandbox, called from inside by
+// Jupyter's own client.
 func KernelAlone(ctx context.Context, t Target, id string) (Subject, error) {
 	started, err := t.Client.Exec.Exec(ctx, id, bothy.ExecRequest{Command: bothy.Command{Args: []string{"python3", "-c", kernelAlone}}, Background: true})
 	if err != nil {
@@ -154,7 +154,7 @@ func KernelAlone(ctx context.Context, t Target, id string) (Subject, error) {
 	}}, nil
 }
 
-// Output passes so many MiB of a command's output, and returns the rate.
+// Output transfers so many MiB of a command's output, and returns the rate.
 func Output(ctx context.Context, t Target, id string, mib int) (float64, error) {
 	begun := time.Now()
 	var got int64

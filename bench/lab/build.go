@@ -48,7 +48,7 @@ func (d *Docker) Build(dir string) (bench.Subject, error) {
 
 const loaded = "bothy-bench-loaded:1"
 
-// Load is a subject: docker load of an image that is not there.
+// Load is a subject: docker load of an image that Docker does not have.
 func (d *Docker) Load(file string) bench.Subject {
 	return bench.Subject{Name: "docker", Once: func(_ context.Context, record bench.Record) error {
 		begun := time.Now()
@@ -63,7 +63,7 @@ func (d *Docker) Load(file string) bench.Subject {
 }
 
 // ImageFile writes an image with the template's files, as docker save would, and returns its
-// path and how many bytes the files have.
+// path and the size of the files in bytes.
 func (l *Lab) ImageFile() (path string, size int64, err error) {
 	image, err := l.Image()
 	if err != nil {

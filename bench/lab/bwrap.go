@@ -9,8 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/bench"
 )
 
-// Bwrap is bubblewrap, which shuts a command into namespaces of the host's own
-// kernel.
+// Bwrap is bubblewrap, which confines a command to namespaces of the host's own kernel.
 type Bwrap struct{ binary, tree string }
 
 // Bwrap runs commands on the template's files.
@@ -23,7 +22,7 @@ func (l *Lab) Bwrap() (*Bwrap, error) {
 	return &Bwrap{binary, tree}, err
 }
 
-// Version is what the program calls itself.
+// Version returns the program's own description.
 func (b *Bwrap) Version() string { return firstLine(b.binary, "--version") }
 
 // firstLine is the first line of what a command prints.

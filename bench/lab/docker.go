@@ -19,8 +19,8 @@ import (
 	"github.com/bothy-dev/bothy/bench"
 )
 
-// Docker is a Docker daemon of the lab's own, with an image that holds the same
-// files as the template.
+// Docker is the lab's own Docker daemon, with an image that contains the same files as the
+// template.
 type Docker struct {
 	Version string
 	Driver  string
@@ -28,7 +28,7 @@ type Docker struct {
 	cli    string
 	socket string
 	http   *http.Client
-	// images are those of templates, by name, that have been imported.
+	// images are those imported from templates, by name.
 	images map[string]bool
 }
 
@@ -99,8 +99,7 @@ func (d *Docker) imageOf(ctx context.Context, l *Lab, template, name string) err
 	return nil
 }
 
-// GVisorRuntime is the name by which Docker runs a container in runsc, if there is
-// one.
+// GVisorRuntime is the name under which Docker runs a container in runsc, if it can.
 const GVisorRuntime = "runsc"
 
 func (d *Docker) removeAll() {
@@ -122,7 +121,7 @@ func (d *Docker) Output(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// call asks the daemon over its API.
+// call calls the daemon's API.
 func (d *Docker) call(ctx context.Context, method, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -156,8 +155,8 @@ func (d *Docker) Container(network string) (string, error) {
 	return d.Output("run", "-d", "--network", network, dockerImage, "/bin/sleep", "infinity")
 }
 
-// Listening starts a container on Docker's own bridge that runs a server, and returns
-// its address. The server may not listen yet.
+// Listening starts a container on Docker's own bridge that runs a server, and returns its
+// address. The server may not listen yet.
 func (d *Docker) Listening(command ...string) (addr string, err error) {
 	id, err := d.Output(append([]string{"run", "-d", "--network", "bridge", dockerImage}, command...)...)
 	if err != nil {
@@ -175,8 +174,8 @@ func (d *Docker) RunOnce() bench.Subject {
 	})
 }
 
-// RunByAPI is a subject: the same without the command line client, over a kept
-// connection: create, start and wait, and then remove.
+// RunByAPI is a subject: the same without the command line client, over a kept connection:
+// create, start and wait, and then remove.
 func (d *Docker) RunByAPI() bench.Subject {
 	return bench.Subject{Name: "docker-api", Once: func(ctx context.Context, record bench.Record) error {
 		begun := time.Now()
@@ -210,8 +209,7 @@ func (d *Docker) Exec(container string) bench.Subject {
 	}}
 }
 
-// ExecByAPI is a subject: the same over a kept connection. The command's end is
-// the end of its output.
+// ExecByAPI is a subject: the same over a kept connection. The command ends with its output.
 func (d *Docker) ExecByAPI(container string) bench.Subject {
 	return bench.Subject{Name: "docker-api", Once: func(ctx context.Context, record bench.Record) error {
 		begun := time.Now()
@@ -240,8 +238,8 @@ func (d *Docker) ExecByAPI(container string) bench.Subject {
 	}}
 }
 
-// Copy is a subject: docker cp of a file into a container and out of it again, to
-// nowhere. What counts is the better of the two directions.
+// Copy is a subject: docker cp of a file into a container and out of it again, discarding it.
+// The better of the two directions counts.
 func (d *Docker) Copy(container, path string, size int64) bench.Subject {
 	return bench.Subject{Name: "docker", Once: func(_ context.Context, record bench.Record) error {
 		begun := time.Now()

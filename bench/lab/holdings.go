@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// clockTicks is how many the kernel counts in a second of a process's time.
+// clockTicks is the kernel's number of ticks per second of a process's time.
 const clockTicks = 100
 
-// CPUSeconds is the processor time that the server and all its sandboxes, of which
-// one is named, have used.
+// CPUSeconds is the processor time used by the server and all its sandboxes, one of which is
+// named.
 func (s *Server) CPUSeconds(sandbox string) (float64, error) {
 	own, err := cpuSeconds(s.PID)
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Server) CPUSeconds(sandbox string) (float64, error) {
 	return own + all, err
 }
 
-// SandboxSeconds is the processor time that all its sandboxes have used.
+// SandboxSeconds is the processor time used by all its sandboxes.
 func (s *Server) SandboxSeconds(sandbox string) (float64, error) {
 	group, err := s.Group(sandbox)
 	if err != nil {
@@ -46,8 +46,8 @@ func (s *Server) SandboxSeconds(sandbox string) (float64, error) {
 	return us / 1e6, err
 }
 
-// cpuSeconds reads the 14th and 15th field of a process's stat line. The second,
-// its name, may hold anything.
+// cpuSeconds reads the 14th and 15th field of a process's stat line. The second, its name, may
+// contain anything.
 func cpuSeconds(pid int) (float64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -62,8 +62,8 @@ func cpuSeconds(pid int) (float64, error) {
 	return (user + system) / clockTicks, err
 }
 
-// processes are those of all sandboxes: all that were started from a file below
-// the server's home, where it keeps its sentries.
+// processes are those of all sandboxes: all that were started from a file below the server's
+// home, where it keeps its sentries.
 func (s *Server) processes() (pids []int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/exe")
 	for _, link := range all {
@@ -75,8 +75,8 @@ func (s *Server) processes() (pids []int) {
 	return pids
 }
 
-// Holdings counts what a server holds that could be forgotten: its descriptors and
-// threads, and what there is on the host because of it.
+// Holdings counts what a server could leak: its descriptors and threads, and what exists on the
+// host because of it.
 func (s *Server) Holdings() (map[string]int, error) {
 	proc := fmt.Sprintf("/proc/%d", s.PID)
 	descriptors, err := os.ReadDir(proc + "/fd")
@@ -108,8 +108,7 @@ func (s *Server) files() (n int) {
 	return n
 }
 
-// groups counts the cgroups of the server's sandboxes, which are named for its
-// home.
+// groups counts the cgroups of the server's sandboxes, which are named after its home.
 func (s *Server) groups() (n int) {
 	sum := sha256.Sum256([]byte(s.Home))
 	own := "bothy-" + hex.EncodeToString(sum[:4]) + "/*/cgroup.procs"

@@ -17,8 +17,8 @@ import (
 // hostPort is where the first host listens for others, in a network namespace of its own.
 const hostPort = 7800
 
-// Hosts starts the hosts of a cluster, which share the database of a URL. settings are more of
-// theirs.
+// Hosts starts the hosts of a cluster, which share the database at a URL. settings are
+// additional settings.
 func (l *Lab) Hosts(ctx context.Context, names []string, database, settings string) ([]*Server, error) {
 	var all []*Server
 	for i, name := range names {
@@ -56,7 +56,7 @@ func (l *Lab) join(ctx context.Context, program, home, credentials string, first
 	return os.WriteFile(credentials, b, 0o600)
 }
 
-// Kill ends a server as a loss of power does: its machines end at once, too.
+// Kill ends a server like a loss of power: its machines end at the same time.
 func (s *Server) Kill() error {
 	if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
 		return err
@@ -77,14 +77,14 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// owns reports whether a process is of one of the server's machines.
+// owns reports whether a process belongs to one of the server's machines.
 func (s *Server) owns(pid string) bool {
 	b, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 	return strings.Contains(string(b), s.Home)
 }
 
-// Objects starts an S3 server until the lab is closed, and returns the setting `blobs` for a bucket
-// of it. program is VersityGW.
+// Objects starts an S3 server until the lab is closed, and returns the setting `blobs` for one
+// of its buckets. program is VersityGW.
 func (l *Lab) Objects(ctx context.Context, program string) (string, error) {
 	const user, secret, address = "bothy-bench", "bothy-bench-secret", "127.0.0.1:7790"
 	for _, d := range []string{"objects", "meta"} {

@@ -1,6 +1,5 @@
-// Package lab starts what is measured: a Bothy server, a Docker daemon of its
-// own, gVisor's runsc, and a network between them. It needs root. Only
-// programs that measure use it.
+// Package lab starts what is measured: a Bothy server, a Docker daemon of its own, gVisor's
+// runsc, and a network between them. It needs root. Only programs that measure use it.
 //
 // Everything happens in network and mount namespaces of the program's own: the
 // host's network is left as it is, and mounts end with the program.
@@ -79,28 +78,28 @@ func again() error {
 	return nil
 }
 
-// Options say what the lab is made of.
+// Options say what the lab consists of.
 type Options struct {
-	// Bothy is the program under measurement, Templates the folder of its
-	// templates, and Template the one to measure with.
+	// Bothy is the program to measure, Templates the folder of its templates, and Template the
+	// one to measure with.
 	Bothy, Templates, Template string
-	// Engine is the default engine of its servers; empty is theirs. Kernels is the
-	// folder of the kernels of virtual machines.
+	// Engine is the default engine of its servers; empty means theirs. Kernels is the folder of
+	// the kernels of virtual machines.
 	Engine, Kernels string
-	// Runsc is the path of gVisor's own command, where it is one of the rivals.
+	// Runsc is the path of gVisor's own command, if it is one of the rivals.
 	Runsc string
-	// Bare is a build of the program without keys, plans, meters and the audit,
-	// where that is measured.
+	// Bare is a build of the program without keys, plans, meters and the audit, if that is
+	// measured.
 	Bare string
-	// Payload is how this program is told to be the payload of the network's
-	// cases: the words after its name.
+	// Payload is how to run this program as the payload of the network's cases: the arguments
+	// after its name.
 	Payload []string
 }
 
 // Lab holds what was started. Close ends it all.
 type Lab struct {
 	Options
-	// Dir is where everything is kept, with the logs of what was started.
+	// Dir is the folder of everything, including the logs of what was started.
 	Dir  string
 	undo cleanup.Stack
 	// trees are folders with the files of templates, once mounted.
@@ -109,13 +108,13 @@ type Lab struct {
 	servers int
 }
 
-// Missing says that something is not there to be measured.
+// Missing means that something to measure does not exist.
 type Missing struct{ What, Why string }
 
 func (m *Missing) Error() string { return m.What + " is missing: " + m.Why }
 
-// New makes a lab's folder. It is not in a memory file system, and nobody, as
-// whom sandboxes run, may pass through.
+// New makes a lab's folder. It is not in a memory file system, and accessible to nobody, as whom
+// sandboxes run.
 func New(o Options) (*Lab, error) {
 	dir, err := os.MkdirTemp("/var/tmp", "bothy-bench-")
 	if err != nil {
@@ -126,7 +125,7 @@ func New(o Options) (*Lab, error) {
 	return l, os.Chmod(dir, 0o711)
 }
 
-// Later has something ended with the lab, after what is started from now on.
+// Later makes something end with the lab, after what is started from now on.
 func (l *Lab) Later(end func()) { l.undo.Add(end) }
 
 // Close ends everything, last first.
@@ -135,7 +134,7 @@ func (l *Lab) Close() { l.undo.Run() }
 // stopPatience is how long a program may take to end when asked.
 const stopPatience = 20 * time.Second
 
-// start runs a program until the lab is closed. What it writes goes to NAME.log.
+// start runs a program until the lab is closed. Its output goes to NAME.log.
 func (l *Lab) start(name string, cmd *exec.Cmd) error {
 	log, err := os.OpenFile(l.log(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -166,13 +165,13 @@ func (l *Lab) start(name string, cmd *exec.Cmd) error {
 
 func (l *Lab) log(name string) string { return filepath.Join(l.Dir, name+".log") }
 
-// logTail is the end of what a program has written, for errors.
+// logTail is the end of a program's output, for errors.
 func (l *Lab) logTail(name string) string {
 	b, _ := os.ReadFile(l.log(name))
 	return string(b[max(0, len(b)-2000):])
 }
 
-// await tries until it works, or the context ends.
+// await retries until it works, or the context ends.
 func await(ctx context.Context, what string, try func() error) error {
 	for {
 		err := try()
@@ -211,7 +210,7 @@ func (l *Lab) TreeOf(name string) (string, error) {
 	return dir, nil
 }
 
-// run runs a command to its end; an error has what it said.
+// run runs a command to its end; an error contains its output.
 func run(name string, args ...string) error {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -220,7 +219,7 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// KeepLog copies what a program has written to a file that outlives the lab.
+// KeepLog copies a program's output to a file that outlives the lab.
 func (l *Lab) KeepLog(name, path string) error {
 	b, err := os.ReadFile(l.log(name))
 	if err != nil {

@@ -22,23 +22,22 @@ import (
 	"github.com/bothy-dev/bothy/bench"
 )
 
-// OutsideName is the name of the host outside, and outsideAddr its address. It
-// is one of those that stand for the internet in documents.
+// OutsideName is the name of the host outside, and outsideAddr its address, which is one of
+// those reserved for documentation.
 const (
 	OutsideName = "outside.example.org"
 	outsideAddr = "198.51.100.2"
 	insideAddr  = "198.51.100.1"
 )
 
-// OutsideSettings are what a server needs so that its sandboxes may reach the
-// host outside.
+// OutsideSettings are the settings with which a server's sandboxes may reach the host outside.
 const OutsideSettings = "network:\n  allow: [" + outsideAddr + "/32]\n"
 
-// Outside is a host of its own, in a network namespace behind a cable, with the
-// payload as its web server.
+// Outside is a host of its own, in a network namespace behind a cable, with the payload as its
+// web server.
 type Outside struct {
-	// URL is the server's, without a path. Sandboxes and the host resolve its
-	// name, containers are told.
+	// URL is the server's, without a path. Sandboxes and the host resolve its name; containers
+	// get it as an argument.
 	URL string
 
 	program string   // this one, which has the payload in it
@@ -78,8 +77,7 @@ func (l *Lab) Outside(ctx context.Context) (*Outside, error) {
 
 func (o *Outside) args(args ...string) []string { return append(slices.Clone(o.words), args...) }
 
-// nameOutside gives the host outside its name, for the resolver of everybody in
-// this mount namespace.
+// nameOutside gives the host outside its name, for every resolver in this mount namespace.
 func (l *Lab) nameOutside() error {
 	hosts := filepath.Join(l.Dir, "hosts")
 	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n"+outsideAddr+" "+OutsideName+"\n"), 0o644); err != nil {
@@ -92,7 +90,7 @@ func (l *Lab) nameOutside() error {
 	return nil
 }
 
-// cableTo joins this network namespace and the one of a process.
+// cableTo connects this network namespace to that of a process.
 func cableTo(pid int) error {
 	err := netlink.LinkAdd(&netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: "outside"}, PeerName: "eth0", PeerNamespace: netlink.NsPid(pid),
@@ -130,8 +128,7 @@ func setUp(h *netlink.Handle, name, addr string) error {
 	return h.LinkSetUp(link)
 }
 
-// Slow has the host outside send at most so many bits per second, as hosts in
-// the world do.
+// Slow limits what the host outside sends to so many bits per second, like real hosts.
 func (o *Outside) Slow(bits uint64) error {
 	there, err := netns.GetFromPid(o.pid)
 	if err != nil {
@@ -153,8 +150,7 @@ func (o *Outside) Slow(bits uint64) error {
 	})
 }
 
-// A Runner runs the payload program with some arguments, somewhere, and returns
-// what it printed.
+// A Runner runs the payload program with some arguments, somewhere, and returns its output.
 type Runner func(ctx context.Context, args ...string) (string, error)
 
 // Direct runs it in this network namespace, one cable from the host outside.
@@ -219,7 +215,7 @@ func (o *Outside) Downloads(name string, run Runner, bytes int64, measure string
 	}}
 }
 
-// Connects is a subject that sets up n connections and records the medians.
+// Connects is a subject that opens n connections and records the medians.
 func (o *Outside) Connects(name string, run Runner, n int, connect, first string) bench.Subject {
 	return bench.Subject{Name: name, Once: func(ctx context.Context, record bench.Record) error {
 		var c struct {
@@ -235,8 +231,8 @@ func (o *Outside) Connects(name string, run Runner, n int, connect, first string
 	}}
 }
 
-// Bursts is a subject that makes n connections, so many at once, and records how
-// many a second and how long the slowest took to be there.
+// Bursts is a subject that opens n connections, so many concurrently, and records the rate per
+// second and how long the slowest took to open.
 func (o *Outside) Bursts(name string, run Runner, n, parallel int, rate, slowest string) bench.Subject {
 	return bench.Subject{Name: name, Once: func(ctx context.Context, record bench.Record) error {
 		var b struct {

@@ -22,8 +22,8 @@ type Runsc struct {
 	runs   atomic.Int64
 }
 
-// BuildRunsc builds the command from a folder of Bothy's Go module. It needs the
-// host's network, where modules are fetched from, so it comes before Enter.
+// BuildRunsc builds the command from a folder of Bothy's Go module. It needs the host's network
+// to fetch modules, so it comes before Enter.
 func BuildRunsc(source, into string) error {
 	dir, err := os.MkdirTemp("", "bothy-bench-runsc-")
 	if err != nil {
@@ -63,7 +63,7 @@ func (l *Lab) Runsc() (*Runsc, error) {
 	return r, writeBundle(r.bundle, tree, []string{"/bin/true"})
 }
 
-// Version is what the program calls itself.
+// Version returns the program's own description.
 func (r *Runsc) Version() string { return firstLine(r.binary, "--version") }
 
 // writeBundle describes a container on the template's files.
@@ -88,8 +88,8 @@ func writeBundle(bundle, tree string, args []string) error {
 	return os.WriteFile(filepath.Join(bundle, "config.json"), b, 0o644)
 }
 
-// RunOnce is a subject: runsc run, from the command's start to its end, when
-// the container is gone.
+// RunOnce is a subject: runsc run, from the command's start to its end, when the container is
+// gone.
 func (r *Runsc) RunOnce() bench.Subject {
 	return bench.RunOf("runsc", func(context.Context) error {
 		out, err := r.command("run", "--bundle="+r.bundle, r.newID()).CombinedOutput()

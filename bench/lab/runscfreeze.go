@@ -89,7 +89,7 @@ func (r *Runsc) command(args ...string) *exec.Cmd {
 }
 
 func (r *Runsc) run(args ...string) error {
-	// A container that stays must not hold a pipe of ours.
+	// A container that keeps running must not hold a pipe of ours.
 	err := r.command(args...).Run()
 	if err != nil {
 		return fmt.Errorf("runsc %s: %w", args[0], err)
@@ -97,8 +97,8 @@ func (r *Runsc) run(args ...string) error {
 	return nil
 }
 
-// deleteAll ends every container that is left. What the command cannot end is
-// killed: a sandbox outlives it.
+// deleteAll ends every remaining container. What the command cannot end is killed: a sandbox
+// outlives it.
 func (r *Runsc) deleteAll() {
 	list, _ := r.command("list", "--quiet").Output()
 	for _, id := range strings.Fields(string(list)) {
@@ -139,7 +139,7 @@ func (c *Container) Line(ctx context.Context) (string, error) {
 	return "", ctx.Err()
 }
 
-// checkpoint writes the container's memory into a new folder. It runs on.
+// checkpoint writes the container's memory into a new folder. The container keeps running.
 func (c *Container) checkpoint() (string, error) {
 	c.count++
 	image := filepath.Join(c.images, fmt.Sprint(c.count))
@@ -149,8 +149,8 @@ func (c *Container) checkpoint() (string, error) {
 	return image, c.r.run("checkpoint", "--leave-running", "--compression=none", "--image-path="+image, c.id)
 }
 
-// restore starts copies from a checkpoint, waits until a command has answered in
-// each, and returns their ids.
+// restore starts copies from a checkpoint, waits until a command has answered in each, and
+// returns their ids.
 func (c *Container) restore(image string, copies int) ([]string, error) {
 	ids, errs := make([]string, copies), make([]error, copies)
 	for i := range ids {
@@ -187,8 +187,7 @@ func (c *Container) Restore() (bench.Subject, error) {
 	}}, err
 }
 
-// Checkpoint is a subject: for how long runsc checkpoint makes the program stand
-// still.
+// Checkpoint is a subject: how long runsc checkpoint makes the program stand still.
 func (c *Container) Checkpoint() bench.Subject {
 	return bench.Subject{Name: "runsc", Once: func(ctx context.Context, record bench.Record) error {
 		var took time.Duration
@@ -209,8 +208,8 @@ func (c *Container) Checkpoint() bench.Subject {
 	}}
 }
 
-// Fork is a subject: a checkpoint and n containers restored from it at once,
-// until a command has answered in each.
+// Fork is a subject: a checkpoint and n containers restored from it at once, until a command has
+// answered in each.
 func (c *Container) Fork(n int) bench.Subject {
 	return bench.Subject{Name: "runsc", Once: func(_ context.Context, record bench.Record) error {
 		begun := time.Now()
@@ -224,8 +223,8 @@ func (c *Container) Fork(n int) bench.Subject {
 	}}
 }
 
-// Rollback is a subject: a checkpoint of what is now, the container's end, and a
-// restore of what was earlier, until a command has answered.
+// Rollback is a subject: a checkpoint of the current state, the container's end, and a restore
+// of an earlier one, until a command has answered.
 func (c *Container) Rollback() (bench.Subject, error) {
 	earlier, err := c.checkpoint()
 	if err != nil {

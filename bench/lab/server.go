@@ -22,7 +22,7 @@ import (
 	"github.com/bothy-dev/bothy/template"
 )
 
-// firstPort is the first server's, in a network namespace of its own.
+// firstPort is the first server's port, in a network namespace of its own.
 const firstPort = 7700
 
 // Image is the path of the template's image.
@@ -55,14 +55,14 @@ func (l *Lab) Server(ctx context.Context, settings string, env ...string) (*Serv
 	return l.ServerWith(ctx, ServerOptions{Settings: settings, Env: env})
 }
 
-// ServerOptions say what is special about a server.
+// ServerOptions describe a special server.
 type ServerOptions struct {
 	// Settings are a YAML text, and Env is added to the environment.
 	Settings string
 	Env      []string
 	// Program is another build, if not empty.
 	Program string
-	// Joins is a host of the cluster that it joins, if any.
+	// Joins is a host of the cluster to join, if any.
 	Joins *Server
 }
 
@@ -158,7 +158,7 @@ func (s *Server) NewLog() ([]LogLine, error) {
 	for r := bufio.NewReader(f); ; {
 		text, err := r.ReadString('\n')
 		if err != nil {
-			return lines, nil // what is not a whole line is read next time
+			return lines, nil // an incomplete line is read next time
 		}
 		s.seen += int64(len(text))
 		var line LogLine
@@ -178,8 +178,7 @@ func (s *Server) Group(sandbox string) (string, error) {
 	return "", errors.New("there is no cgroup of sandbox " + sandbox)
 }
 
-// PSSMB is the memory of all processes of a sandbox: what they share with
-// others counts in parts.
+// PSSMB is the memory of all processes of a sandbox, where shared memory counts proportionally.
 func (s *Server) PSSMB(sandbox string) (float64, error) {
 	group, err := s.Group(sandbox)
 	if err != nil {
@@ -200,8 +199,8 @@ func (s *Server) PSSMB(sandbox string) (float64, error) {
 	return sum, nil
 }
 
-// memories returns one process for each memory: some are threads of others but in
-// name, and what they have would be counted twice.
+// memories returns one process for each memory: some processes share theirs with others, and
+// would be counted twice.
 func memories(pids []string) []string {
 	var some []string
 	for _, pid := range pids {
@@ -212,7 +211,7 @@ func memories(pids []string) []string {
 	return some
 }
 
-// kcmpVM has kcmp(2) compare the memory of two processes.
+// kcmpVM makes kcmp(2) compare the memory of two processes.
 const kcmpVM = 1
 
 func sameMemory(a, b string) bool {

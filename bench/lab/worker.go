@@ -22,8 +22,7 @@ type Work struct {
 	CPUs, MemoryMB int
 }
 
-// A Worker runs commands in a container, or on the host. It is a place of package
-// work.
+// A Worker runs commands in a container, or on the host. It is a place of package work.
 type Worker struct {
 	prefix []string // before each command
 	root   string   // of the host's worker
@@ -78,12 +77,12 @@ func (l *Lab) HostWorker(w Work) (*Worker, error) {
 	return &Worker{root: root, cpus: w.CPUs}, errors.Join(mounted...)
 }
 
-// Run runs a command as root to its end, and returns what it prints.
+// Run runs a command as root to its end, and returns its output.
 func (w *Worker) Run(ctx context.Context, args ...string) (string, error) {
 	return w.run(ctx, nil, args)
 }
 
-// Unpack unpacks a tar archive into a folder that exists.
+// Unpack unpacks a tar archive into an existing folder.
 func (w *Worker) Unpack(ctx context.Context, folder string, archive io.Reader) error {
 	_, err := w.run(ctx, archive, []string{"tar", "-x", "--no-same-owner", "-C", folder})
 	return err
@@ -113,7 +112,7 @@ func (w *Worker) run(ctx context.Context, in io.Reader, args []string) (string, 
 	return out.String(), nil
 }
 
-// onFew starts a process that has only so many of the host's processors.
+// onFew starts a process that may use only so many of the host's processors.
 func onFew(n int, start func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// Burst is what burst tells.
+// Burst is the result of burst.
 type Burst struct {
-	// Rate is how many connections a second were made, used and closed.
+	// Rate is how many connections per second were opened, used and closed.
 	Rate float64 `json:"rate"`
-	// Slowest is the longest that any of them took to be there, in milliseconds.
+	// Slowest is the longest that any of them took to open, in milliseconds.
 	Slowest float64 `json:"slowest_ms"`
 }
 
-// burst makes many connections, so many at once. Each is closed by the server
-// first, so that its port can be used again at once.
+// burst opens many connections, so many concurrently. Each is closed by the server first, so
+// that its port can be reused immediately.
 func burst(args []string) (any, error) {
 	if len(args) < 3 {
 		return nil, errors.New("usage: payload burst URL N PARALLEL")

@@ -1,6 +1,6 @@
-// Package payload is what the network benchmarks run on both sides: as the host
-// outside, and as the client in a sandbox, a container or neither. One program
-// serves all, the one that measures, so that only the network between differs.
+// Package payload is what the network benchmarks run on both sides: as the host outside, and as
+// the client in a sandbox, a container or neither. One program serves all, the one that
+// measures, so that only the network between differs.
 //
 //	payload serve ADDRESS…   answer HTTP: /bytes/N is N zeros
 //	payload fetch URL        download, and tell how fast
@@ -30,14 +30,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chunk is how much is read or written at once.
+// chunk is the size of reads and writes.
 const chunk = 256 << 10
 
 var roles = map[string]func(args []string) (any, error){
 	"serve": serve, "fetch": fetch, "connect": connect, "burst": burst, "hold": hold, "stall": stall,
 }
 
-// Main plays the role that the first argument names, and writes what came of it.
+// Main plays the role that the first argument names, and writes the result.
 func Main(args []string) error {
 	if len(args) < 2 || roles[args[0]] == nil {
 		return errors.New("usage: payload serve|fetch|connect|burst|hold|stall ADDRESS [N]")
@@ -79,7 +79,7 @@ func serve(addrs []string) (any, error) {
 	return nil, <-ended
 }
 
-// Download is what fetch tells.
+// Download is the result of fetch.
 type Download struct {
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
@@ -109,10 +109,10 @@ func fetch(args []string) (any, error) {
 	}
 }
 
-// Connections is what connect tells, in milliseconds of the median.
+// Connections is the result of connect, in milliseconds of the median.
 type Connections struct {
-	// Connect is the time until the connection is there, FirstByte until the
-	// first byte of an answer over it.
+	// Connect is the time until the connection is open, FirstByte until the first byte of an
+	// answer over it.
 	Connect   float64 `json:"connect_ms"`
 	FirstByte float64 `json:"first_byte_ms"`
 }
@@ -140,8 +140,8 @@ func connect(args []string) (any, error) {
 	return &Connections{median(connects), median(firsts)}, nil
 }
 
-// parse returns the resolved address in a URL, a request for the URL, and the
-// number after it. Looking the name up is no part of any measurement.
+// parse returns the resolved address in a URL, a request for the URL, and the number after it.
+// Resolving the name is not part of any measurement.
 func parse(args []string) (addr, request string, n int, err error) {
 	u, err := url.Parse(args[0])
 	if err != nil {
@@ -177,8 +177,8 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// hold opens connections, has an answer over each, says so, and at the end of
-// its input has another over each.
+// hold opens connections, gets an answer over each, says so, and at the end of its input gets
+// another over each.
 func hold(args []string) (any, error) {
 	addr, request, n, err := parse(args)
 	if err != nil {
@@ -203,7 +203,7 @@ func hold(args []string) (any, error) {
 	return n, everyone()
 }
 
-// stall begins downloads, says so, and reads nothing until the end of its input.
+// stall starts downloads, says so, and reads nothing until the end of its input.
 func stall(args []string) (any, error) {
 	addr, request, n, err := parse(args)
 	if err != nil {
@@ -248,7 +248,7 @@ func answer(c net.Conn, request string) error {
 	return err
 }
 
-// wait says that all is open, and returns at the end of the input.
+// wait says that everything is open, and returns at the end of the input.
 func wait() {
 	fmt.Println("ready")
 	_, _ = io.Copy(io.Discard, os.Stdin)

@@ -13,8 +13,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/cleanup"
 )
 
-// bed is what the jobs measure with. It starts servers and rivals when the first
-// job wants them.
+// bed is what the jobs measure with. It starts servers and rivals when the first job needs them.
 type bed struct {
 	o       Options
 	lab     *lab.Lab
@@ -26,14 +25,14 @@ type bed struct {
 	wrap         *lab.Bwrap
 	container    string // of docker, which idles
 	host         *lab.Outside
-	// sites are where work is done, by template, and ends how sandboxes there end.
+	// sites are where work is done, by template, and ends how to end sandboxes there.
 	sites map[string][]*work.Site
 	ends  cleanup.Stack
 	// builds are the servers of other builds, by program.
 	builds map[string]*lab.Server
-	// gone says which results cannot be had here, and why.
+	// gone lists the results that cannot be measured here, and why.
 	gone []string
-	// absent says why a rival that was asked for is not there.
+	// absent says why a requested rival is not available.
 	absent   map[string]string
 	versions map[string]string
 }
@@ -64,11 +63,11 @@ func (b *bed) say(text string) {
 	}
 }
 
-// settings are those of every server here: room for many, and the host outside
-// within reach.
+// settings are those of every server here: room for many sandboxes, and access to the host
+// outside.
 const settings = lab.OutsideSettings + "sandboxes:\n  max: 10000\n"
 
-// cold is a server that makes nothing ahead, or the one that runs already.
+// cold is a server that makes nothing in advance, or the one that already runs.
 func (b *bed) cold(ctx context.Context) (bench.Target, error) {
 	if b.o.Target != nil {
 		return *b.o.Target, nil
@@ -101,12 +100,12 @@ func (b *bed) warm(ctx context.Context) (_ bench.Target, err error) {
 	return b.pooled.Target, nil
 }
 
-// asked reports whether a rival is wanted and not known to be missing.
+// asked reports whether a rival is requested and not known to be missing.
 func (b *bed) asked(name string) bool {
 	return slices.Contains(b.o.Against, name) && b.absent[name] == ""
 }
 
-// without notes that a rival is missing.
+// without records that a rival is missing.
 func (b *bed) without(name string, err error) {
 	b.absent[name] = err.Error()
 	var m *lab.Missing
@@ -115,7 +114,7 @@ func (b *bed) without(name string, err error) {
 	}
 }
 
-// docker is nil when it is not asked for or not there. So are the others.
+// docker is nil if it was not requested or is not available. So are the others.
 func (b *bed) docker(ctx context.Context) *lab.Docker {
 	if !b.asked("docker") {
 		return nil
@@ -177,8 +176,7 @@ func (b *bed) starters(ctx context.Context) (all []bench.Subject) {
 	return all
 }
 
-// compare takes turns. The measures are in milliseconds unless a unit is given
-// after a colon.
+// compare takes turns. The measures are in milliseconds unless a unit is given after a colon.
 func (b *bed) compare(ctx context.Context, n int, measures []string, subjects ...bench.Subject) error {
 	c := bench.Case{N: n, Subjects: subjects}
 	for _, m := range measures {
@@ -193,7 +191,7 @@ func (b *bed) compare(ctx context.Context, n int, measures []string, subjects ..
 	return err
 }
 
-// missingIn says with what a result is not compared though that was asked for.
+// missingIn lists what a result was not compared with although that was requested.
 func (b *bed) missingIn(r *bench.Result) {
 	for _, name := range b.o.Against {
 		if r.Against[name] != nil {
@@ -207,8 +205,8 @@ func (b *bed) missingIn(r *bench.Result) {
 	}
 }
 
-// missing says which results could not be had, and which rivals were not there at
-// all.
+// missing lists the results that could not be measured, and the rivals that were not available
+// at all.
 func (b *bed) missing() (all []string) {
 	all = append(all, b.gone...)
 	for _, name := range b.o.Against {

@@ -18,14 +18,14 @@ var crowdJobs = []job{
 const (
 	// hogs is how many sandboxes compute all the time.
 	hogs = 4
-	// warmUp is how long they do before anything is measured, thinking how long the
-	// other waits between two commands, and shared for how long it is counted at
-	// least who of the hogs has got how much.
+	// warmUp is how long they do so before anything is measured, thinking how long the other
+	// waits between two commands, and shared the minimum time for which each hog's share is
+	// measured.
 	warmUp, thinking, shared = 3 * time.Second, 50 * time.Millisecond, 10 * time.Second
 )
 
-// besideHogs measures how long a command takes in a sandbox that is idle otherwise,
-// while others compute, and what the least of those got of what would be fair.
+// besideHogs measures how long a command takes in an otherwise idle sandbox while others
+// compute, and how the smallest share of those compares with a fair one.
 func besideHogs(ctx context.Context, b *bed, n int) error {
 	t, err := b.cold(ctx)
 	if err != nil {
@@ -84,7 +84,7 @@ func besideHogs(ctx context.Context, b *bed, n int) error {
 	return nil
 }
 
-// used is what each sandbox has used of the processors, in seconds.
+// used is how much each sandbox has used of the processors, in seconds.
 func used(ctx context.Context, t bench.Target, ids []string) (seconds []float64, err error) {
 	for _, id := range ids {
 		m, err := t.Client.Metrics.Metrics(ctx, id)

@@ -22,20 +22,18 @@ var densityJobs = []job{
 }
 
 const (
-	// settle is how long sandboxes are left alone before it is measured what
-	// they take.
+	// settle is how long sandboxes are left alone before their usage is measured.
 	settle = 12 * time.Second
-	// watched is for how long their processor time is added up.
+	// watched is how long their processor time is measured.
 	watched = 10 * time.Second
-	// workers ask for sandboxes at the same time.
+	// workers create sandboxes at the same time.
 	workers = 4
-	// eachMB is what one sandbox is taken to need, vmMB what one does that is a
-	// virtual machine, and spareMB what stays free, where memory decides how many
-	// there are.
+	// eachMB is the expected memory of a sandbox, vmMB that of a virtual machine, and spareMB
+	// what remains free, if memory decides how many there are.
 	eachMB, vmMB, spareMB = 16, 192, 3072
 )
 
-// many is how many live at once: as asked for, or as usual and memory allows.
+// many is how many live at once: as requested, or as is usual and memory allows.
 func (b *bed) many(usual int) int {
 	if b.o.Sandboxes > 0 {
 		return b.o.Sandboxes
@@ -47,8 +45,8 @@ func (b *bed) many(usual int) int {
 	return max(1, min(usual, int(bench.AvailableMB()-spareMB)/each))
 }
 
-// fill makes so many sandboxes, each of which has answered a command. The error
-// is the first failure; all others that could be made are there.
+// fill makes so many sandboxes, each of which has answered a command. The error is the first
+// failure; all others that could be made exist.
 func fill(ctx context.Context, t bench.Target, count int) (ids []string, err error) {
 	var mu sync.Mutex
 	_, err = spread(count, func(int) error {
@@ -65,8 +63,8 @@ func fill(ctx context.Context, t bench.Target, count int) (ids []string, err err
 	return ids, err
 }
 
-// spread calls f for each number below count, a few at a time, and returns how
-// often that went well, and the first failure.
+// spread calls f for each number below count, a few at a time, and returns how often that
+// succeeded, and the first failure.
 func spread(count int, f func(int) error) (ok int, err error) {
 	var all sync.WaitGroup
 	var next, good atomic.Int64
@@ -95,8 +93,8 @@ func clear(t bench.Target, ids []string) {
 	_, _ = spread(len(ids), func(i int) error { return t.Client.Sandboxes.Terminate(ctx, ids[i]) })
 }
 
-// idle measures what sandboxes that do nothing take, of memory in two ways, and of
-// the processors; and how long the first command takes after that.
+// idle measures what idle sandboxes use of memory, in two ways, and of the processors; and how
+// long the first command takes after that.
 func idle(ctx context.Context, b *bed, n int) error {
 	s, err := b.server(ctx)
 	if err != nil {
@@ -164,8 +162,8 @@ func live(ctx context.Context, b *bed, n int) error {
 	return errors.Join(err, failed)
 }
 
-// createRate makes, uses and ends sandboxes for n seconds, as fast as that goes, and then
-// makes and ends as many as it can without using them.
+// createRate makes, uses and ends sandboxes for n seconds, as fast as possible, and then makes
+// and ends as many as it can without using them.
 func createRate(ctx context.Context, b *bed, n int) error {
 	t, err := b.cold(ctx)
 	if err != nil {
@@ -186,7 +184,7 @@ func createRate(ctx context.Context, b *bed, n int) error {
 	)
 }
 
-// rate counts how often once goes well each second, for n seconds.
+// rate counts how often once succeeds per second, for n seconds.
 func (b *bed) rate(name string, n int, once func() error) error {
 	before, begun := bench.Load(), time.Now()
 	perSecond := make([]atomic.Int64, n)
@@ -215,13 +213,13 @@ func (b *bed) rate(name string, n int, once func() error) error {
 	return err
 }
 
-// leaks makes and ends n sandboxes, and counts what there is more of than before.
+// leaks makes and ends n sandboxes, and counts what has increased.
 func leaks(ctx context.Context, b *bed, n int) error {
 	s, err := b.server(ctx)
 	if err != nil {
 		return err
 	}
-	// The first ones leave what stays for good: connections, threads.
+	// The first ones leave what stays permanently: connections, threads.
 	if _, err := spread(2*workers, func(int) error { _, err := s.Interactive(ctx); return err }); err != nil {
 		return err
 	}
@@ -232,7 +230,7 @@ func leaks(ctx context.Context, b *bed, n int) error {
 	if _, err := spread(n, func(int) error { _, err := s.Interactive(ctx); return err }); err != nil {
 		return err
 	}
-	// What is on its way out gets some time.
+	// What is being released gets some time.
 	var sum float64
 	var notes []string
 	for deadline := time.Now().Add(leakPatience); ; bench.Sleep(ctx, leakLook) {
@@ -253,12 +251,12 @@ func leaks(ctx context.Context, b *bed, n int) error {
 const (
 	leakPatience = 20 * time.Second
 	leakLook     = 500 * time.Millisecond
-	// restless is how many threads and descriptors come and go by themselves: the
-	// runtime keeps threads that once were needed at the same time.
+	// restless is how many threads and descriptors come and go by themselves: the runtime keeps
+	// threads that were once needed at the same time.
 	restless = 16
 )
 
-// more adds up what there is more of than before.
+// more adds up what has increased.
 func more(before, after map[string]int) (sum float64, notes []string) {
 	for _, what := range slices.Sorted(maps.Keys(after)) {
 		n := after[what] - before[what]

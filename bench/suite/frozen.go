@@ -31,8 +31,8 @@ var frozenJobs = []job{
 	}, (*lab.Container).Rollback),
 }
 
-// frozenJob measures what is done to a sandbox whose program holds so many MB,
-// and to a container of runsc with the same program.
+// frozenJob measures snapshots and copies of a sandbox whose program holds so many MB, and of a
+// container of runsc with the same program.
 func frozenJob(name, measure string, mb, usual, quick int,
 	ours func(context.Context, *bench.Held) (bench.Subject, error), theirs func(*lab.Container) (bench.Subject, error)) job {
 	return job{names: []string{name}, usual: usual, quick: quick, run: func(ctx context.Context, b *bed, n int) error {

@@ -19,12 +19,12 @@ var networkJobs = []job{
 const (
 	// volume is how many bytes one turn downloads.
 	volume = 1 << 30
-	// A turn makes so many connections, so many at once.
+	// A turn makes so many connections, so many concurrently.
 	manyConnections, connectionsAtOnce = 5000, 64
 )
 
-// throughput downloads from a host in a network namespace of its own, in sandboxes
-// with the two policies and in a container on Docker's bridge.
+// throughput downloads from a host in a network namespace of its own, in sandboxes with the two
+// policies and in a container on Docker's bridge.
 func throughput(ctx context.Context, b *bed, n int) error {
 	return b.outside(ctx, n, func(o *lab.Outside, name string, run lab.Runner, mode string) (bench.Subject, []string) {
 		measure := "gateway_gbit_" + mode
@@ -40,8 +40,8 @@ func connections(ctx context.Context, b *bed, n int) error {
 	})
 }
 
-// outside measures the way to a host in a network namespace of its own, under both
-// policies and from a container on Docker's bridge. subject says what is measured.
+// outside measures access to a host in a network namespace of its own, under both policies and
+// from a container on Docker's bridge. subject says what is measured.
 func (b *bed) outside(ctx context.Context, n int, subject func(o *lab.Outside, name string, run lab.Runner, mode string) (bench.Subject, []string)) error {
 	o, err := b.outsideHost(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/bothy-dev/bothy/bench/lab"
 )
 
-// portJobs ask servers in sandboxes for a page, through the API.
+// portJobs request a page from servers in sandboxes, through the API.
 var portJobs = []job{
 	{names: []string{"port_http", "port_http_rate"}, own: true, usual: 5, quick: 1, run: askPython},
 	{names: []string{"port_http_node", "port_http_node_rate"}, own: true, usual: 5, quick: 1, run: askNode},
@@ -47,7 +47,7 @@ http.server.ThreadingHTTPServer(("", 8000), Page).serve_forever()
 
 const nodePage = `require("http").createServer((q, r) => r.end("hello from inside\n")).listen(8000)`
 
-// askPython is also about a container, whose server is asked at its own address.
+// askPython also measures a container, whose server is reached at its own address.
 func askPython(ctx context.Context, b *bed, n int) error {
 	command := bothy.Command{Args: []string{"python3", "-c", pythonPage}}
 	subject, end, err := b.insidePage(ctx, "", command, page, "port_http")
@@ -75,7 +75,7 @@ func askNode(ctx context.Context, b *bed, n int) error {
 	return b.ask(ctx, n, "node-22", bothy.Command{Args: []string{"node", "-e", nodePage}}, page, "port_http_node")
 }
 
-// askGo asks the payload, for a page of zeros.
+// askGo requests a page of zeros from the payload.
 func askGo(ctx context.Context, b *bed, n int) error {
 	args := append([]string{lab.PayloadPath}, b.o.Lab.Payload...)
 	command := bothy.Command{Args: append(args, "serve", fmt.Sprint("0.0.0.0:", pagePort))}
@@ -91,8 +91,8 @@ func (b *bed) ask(ctx context.Context, n int, template string, command bothy.Com
 	return b.compare(ctx, n, []string{name, name + "_rate:per second"}, subject)
 }
 
-// insidePage starts a server in a sandbox and returns it as a subject. The payload
-// lies there as well.
+// insidePage starts a server in a sandbox and returns it as a subject. The payload is there as
+// well.
 func (b *bed) insidePage(ctx context.Context, template string, command bothy.Command, body, name string) (_ bench.Subject, end func(), err error) {
 	s, err := b.server(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func putPayload(ctx context.Context, t bench.Target, id string) error {
 	return err
 }
 
-// awaitListening waits until a server can be connected to.
+// awaitListening waits until a server accepts connections.
 func awaitListening(ctx context.Context, dial func() (net.Conn, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -145,7 +145,7 @@ func awaitListening(ctx context.Context, dial func() (net.Conn, error)) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the server to be asked does not listen: %w", err)
+			return fmt.Errorf("the server to measure does not listen: %w", err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -18,8 +18,7 @@ var startJobs = []job{
 
 const (
 	burstCold = "burst100_create_exec_cold"
-	// atOnce is how many a burst is, and between the time between two of those
-	// that are staggered.
+	// atOnce is the size of a burst, and between the interval of staggered starts.
 	atOnce  = 100
 	between = 200 * time.Millisecond
 )
@@ -42,7 +41,7 @@ func startCold(ctx context.Context, b *bed, n int) error {
 	return b.compare(ctx, n, []string{bench.CreateExecCold}, subjects...)
 }
 
-// startBurst has everybody start a hundred at once, in turn, n times.
+// startBurst makes every subject start a hundred at once, in turn, n times.
 func startBurst(ctx context.Context, b *bed, n int) error {
 	t, err := b.cold(ctx)
 	if err != nil {
@@ -75,7 +74,7 @@ func startBurst(ctx context.Context, b *bed, n int) error {
 	return failed
 }
 
-// The modes of ComputeSDK's method, against the server as it is by default.
+// The modes of ComputeSDK's method, against the server with its defaults.
 
 func sequential(ctx context.Context, b *bed, n int) error {
 	return b.interactive(ctx, "sequential_tti", func(once func(context.Context) (float64, error)) (*bench.Series, error) {

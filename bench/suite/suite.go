@@ -1,6 +1,5 @@
-// Package suite is what `bothy bench` measures: the cases with fixed names, each
-// against the other programs that are asked for and installed. Only cmd/bothy-bench and
-// tests use it.
+// Package suite is what `bothy bench` measures: cases with fixed names, each against the other
+// programs that are requested and installed. Only cmd/bothy-bench and tests use it.
 package suite
 
 import (
@@ -26,35 +25,32 @@ var Rivals = []string{"docker", "runsc", "bwrap", "host"}
 type Options struct {
 	// Lab starts servers and rivals.
 	Lab lab.Options
-	// Target, if not nil, is a server that runs already. What needs one of its
-	// own is left out then.
+	// Target, if not nil, is a running server. Cases that need a server of their own are then
+	// left out.
 	Target *bench.Target
-	// Only names the results that are wanted, with * and ? as in names of files;
-	// empty means all.
+	// Only names the requested results, with * and ? as in file names; empty means all.
 	Only []string
-	// Against names rivals. Those that are not there are said to be missing.
+	// Against names rivals. Those that are not available are reported as missing.
 	Against []string
-	// N is how many turns everybody takes, 0 for as many as usual. Quick takes
-	// few.
+	// N is the number of turns, 0 for the usual number. Quick takes few.
 	N     int
 	Quick bool
-	// Sandboxes is how many live at once where that is measured, 0 for what
-	// memory allows.
+	// Sandboxes is how many live at once where that is measured, 0 for what memory allows.
 	Sandboxes int
 	// Builds are other builds of Bothy that do the work, too, by name.
 	Builds map[string]string
-	// Materials is the folder of what the work needs, work.DefaultCache if empty.
-	// Scale is how much work is done, 1 or 0 for the usual.
+	// Materials is the folder of what the work needs, work.DefaultCache if empty. Scale is the
+	// amount of work, 1 or 0 for the usual.
 	Materials string
 	Scale     float64
-	// Say, if not nil, is told what comes next.
+	// Say, if not nil, is called with what comes next.
 	Say func(string)
 }
 
 // A job makes one or more results.
 type job struct {
 	names []string
-	// own is set when it needs a server of its own on this host.
+	// own is set if it needs a server of its own on this host.
 	own          bool
 	usual, quick int
 	run          func(ctx context.Context, b *bed, n int) error
@@ -62,7 +58,7 @@ type job struct {
 
 var jobs = slices.Concat(startJobs, useJobs, frozenJobs, densityJobs, crowdJobs, networkJobs, portJobs, buildJobs, workJobs)
 
-// Names lists the results in the order in which they are taken.
+// Names lists the results in the order in which they are measured.
 func Names() (names []string) {
 	for _, j := range jobs {
 		names = append(names, j.names...)
@@ -70,7 +66,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Check says what of the options makes no sense.
+// Check refuses options that make no sense.
 func (o Options) Check() error {
 	for _, name := range o.Only {
 		if !slices.ContainsFunc(Names(), Options{Only: []string{name}}.names) {
@@ -97,8 +93,8 @@ type Outcome struct {
 	Plots []bench.Plot
 }
 
-// Run measures, one job after the other. What is missing is said in the outcome;
-// the error tells what failed, and the outcome is good for the rest.
+// Run measures, one job after the other. The outcome says what is missing; the error contains
+// what failed, and the outcome is valid for the rest.
 func Run(ctx context.Context, o Options) (*Outcome, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -143,7 +139,7 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 
 func (o Options) wants(j job) bool { return slices.ContainsFunc(j.names, o.names) }
 
-// names reports whether a result is wanted.
+// names reports whether a result is requested.
 func (o Options) names(result string) bool {
 	return len(o.Only) == 0 || slices.ContainsFunc(o.Only, func(pattern string) bool {
 		matched, err := path.Match(pattern, result)
@@ -161,8 +157,8 @@ func (o Options) turns(j job) int {
 	return j.usual
 }
 
-// draw shows the samples of a result from the least to the largest, so that
-// medians and tails can be compared.
+// draw shows the samples of a result from the smallest to the largest, so that medians and tails
+// can be compared.
 func draw(r *bench.Result) bench.Plot {
 	p := bench.Plot{Title: r.Name, X: "% of the turns", Y: r.Unit}
 	add := func(name string, samples []float64) {
@@ -182,8 +178,7 @@ func draw(r *bench.Result) bench.Plot {
 	return p
 }
 
-// Write writes the raw samples and the plots into a folder, and returns what the
-// files are called.
+// Write writes the raw samples and the plots into a folder, and returns the names of the files.
 func (o *Outcome) Write(dir string) (written []string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/bench/work"
 )
 
-// Turns of work that is done, and of it with --quick.
+// Turns of work, and with --quick.
 const workTurns, workQuick = 3, 1
 
 var workJobs = makeWorkJobs()
@@ -25,8 +25,8 @@ func makeWorkJobs() (all []job) {
 	return all
 }
 
-// Fetch fetches the materials of the rows that are wanted. It needs the host's
-// network, so it comes before lab.Enter.
+// Fetch fetches the materials of the requested rows. It needs the host's network, so it comes
+// before lab.Enter.
 func (o Options) Fetch(ctx context.Context) error {
 	var rows []work.Row
 	for _, r := range work.Rows {
@@ -48,8 +48,8 @@ func (o Options) materials() *work.Materials {
 	return &work.Materials{Cache: o.Materials}
 }
 
-// work has everybody do the work of a row in turns. A row whose materials could not
-// be had is said to be missing.
+// work makes every subject do the work of a row in turns. A row whose materials could not be
+// fetched is reported as missing.
 func (b *bed) work(ctx context.Context, r work.Row, n int) error {
 	m := b.o.materials()
 	if err := m.Lacks(r); err != nil {
@@ -71,8 +71,8 @@ func (b *bed) work(ctx context.Context, r work.Row, n int) error {
 	return b.compare(ctx, n, []string{r.Name + ":" + r.Unit}, subjects...)
 }
 
-// workplaces are a sandbox and the rivals, with the files of a template. They stay
-// for the next row.
+// workplaces are a sandbox and the rivals, with the files of a template. They are kept for the
+// next row.
 func (b *bed) workplaces(ctx context.Context, template string) ([]*work.Site, error) {
 	if all := b.sites[template]; all != nil {
 		return all, nil

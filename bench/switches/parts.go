@@ -18,10 +18,10 @@ const (
 )
 
 const (
-	// settle is how long sandboxes are left alone before what they take is measured,
-	// and watched for how long their processor time is added up.
+	// settle is how long sandboxes are left alone before their usage is measured, and watched
+	// how long their processor time is measured.
 	settle, watched = 12 * time.Second, 10 * time.Second
-	// apart is how long the next turn waits for what the one before has left to do.
+	// apart is how long the next turn waits for the previous one to finish its work.
 	apart = 150 * time.Millisecond
 )
 
@@ -48,7 +48,7 @@ func Parts() (names []string) {
 	return names
 }
 
-// colds measures cold starts, and the processor time of each sandbox with its end.
+// colds measures cold starts, and the processor time of each sandbox including its end.
 func colds(ctx context.Context, field []*contender, o Options) ([]*bench.Result, error) {
 	return each(ctx, field, o.Turns, "create_exec_cold:ms "+ColdCPU+":ms", func(c *contender) bench.Subject {
 		start := bench.StartCold(c.cold.Target)
@@ -75,7 +75,7 @@ func pools(ctx context.Context, field []*contender, o Options) ([]*bench.Result,
 			if err := start.Once(ctx, record); err != nil {
 				return err
 			}
-			return c.pooled.AwaitPool(ctx) // what it makes next disturbs no measurement
+			return c.pooled.AwaitPool(ctx) // what it makes next affects no measurement
 		}}
 	})
 }
@@ -98,7 +98,7 @@ func resumes(ctx context.Context, field []*contender, o Options) ([]*bench.Resul
 		again := bench.PauseAndResume(held[c.Name])
 		return bench.Subject{Once: func(ctx context.Context, record bench.Record) error {
 			err := again.Once(ctx, record)
-			bench.Sleep(ctx, 2*apart) // a spare is made again
+			bench.Sleep(ctx, 2*apart) // a new spare is made
 			return err
 		}}
 	})
@@ -122,8 +122,8 @@ func works(ctx context.Context, field []*contender, o Options) (all []*bench.Res
 	return all, failed
 }
 
-// idle measures what sandboxes that do nothing take, of all contenders at the same time.
-// The processor time is that of all of them together, in ten seconds.
+// idle measures what idle sandboxes use, of all contenders at the same time. The processor time
+// is that of all of them together, in ten seconds.
 func idle(ctx context.Context, field []*contender, o Options) ([]*bench.Result, error) {
 	defer func() {
 		for _, c := range field {

@@ -1,6 +1,5 @@
-// Package switches measures what each optimisation of the sentry gains: servers that
-// have one of them switched off take turns with one that has them all. Only programs
-// that measure use it.
+// Package switches measures what each optimisation of the sentry gains: servers that have one of
+// them switched off take turns with one that has them all. Only programs that measure use it.
 package switches
 
 import (
@@ -17,32 +16,32 @@ import (
 )
 
 const (
-	// All is the name of the servers that have every optimisation, and Control that of
-	// others just like them: what they differ by is noise.
+	// All is the name of the servers that have every optimisation, and Control that of identical
+	// ones: the difference between them is noise.
 	All     = "all"
 	Control = "control"
 )
 
-// A Variant is a server in which something is different.
+// A Variant is a server that differs in something.
 type Variant struct {
 	Name string
-	// Env is added to the server's environment. Program is another build of it, where
-	// the difference is in that.
+	// Env is added to the server's environment. Program is another build of it, if the
+	// difference is in that.
 	Env     []string
 	Program string
 }
 
-// Options say how much is measured. What is 0 or nil is as usual.
+// Options say how much is measured. 0 or nil means as usual.
 type Options struct {
-	// Turns are those of starts; there are more of what is shorter, and fewer of what
-	// is longer.
+	// Turns is the number of starts; there are more of what is shorter, and fewer of what is
+	// longer.
 	Turns int
-	// Idle is how many sandboxes are idle at once for each variant.
+	// Idle is how many sandboxes are idle at the same time for each variant.
 	Idle int
-	// Rows are the work to do, and Scale how much of it.
+	// Rows are the work to do, and Scale the amount of it.
 	Rows  []work.Row
 	Scale float64
-	// Parts are the names of what is measured, of those that Parts lists.
+	// Parts are the names of what is measured, among those of Parts.
 	Parts []string
 	Say   func(string)
 }
@@ -69,7 +68,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Rows are the work that says most about the kernel, and needs nothing.
+// Rows are the work that says most about the kernel, and needs no materials.
 func Rows() (some []work.Row) {
 	for _, r := range work.Rows {
 		if r.Template == work.Rows[0].Template && len(r.Needs) == 0 && r.Name != "work_git" {
@@ -79,7 +78,7 @@ func Rows() (some []work.Row) {
 	return some
 }
 
-// A bench of servers: one with nothing made ahead and one with a pool, for each variant.
+// A bench of servers: one that makes nothing in advance and one with a pool, for each variant.
 type contender struct {
 	Variant
 	cold, pooled *lab.Server
@@ -88,7 +87,7 @@ type contender struct {
 	ids          []string
 }
 
-// Run measures the variants in turns with all switched on. It returns what could be
+// Run measures the variants in turns with everything switched on. It returns what could be
 // measured, and the first failure of each part.
 func Run(ctx context.Context, l *lab.Lab, variants []Variant, o Options) ([]*bench.Result, error) {
 	o = o.withDefaults()
@@ -115,7 +114,7 @@ func Run(ctx context.Context, l *lab.Lab, variants []Variant, o Options) ([]*ben
 	return all, failed
 }
 
-// start starts the two servers, and what stays in them.
+// start starts the two servers, and their permanent sandboxes.
 func (c *contender) start(ctx context.Context, l *lab.Lab) (err error) {
 	o := lab.ServerOptions{Program: c.Program}
 	o.Settings, o.Env = "sandboxes:\n  max: 10000\n", append([]string{"BOTHY_POOL=off"}, c.Env...)
@@ -134,7 +133,7 @@ func (c *contender) start(ctx context.Context, l *lab.Lab) (err error) {
 	return err
 }
 
-// each has every contender take turns.
+// each makes every contender take turns.
 func each(ctx context.Context, field []*contender, n int, measures string, subject func(*contender) bench.Subject) ([]*bench.Result, error) {
 	c := bench.Case{N: n}
 	for _, m := range strings.Fields(measures) {
@@ -149,7 +148,7 @@ func each(ctx context.Context, field []*contender, n int, measures string, subje
 	return bench.Run(ctx, c)
 }
 
-// gather makes a result of samples that were not taken in turns, by contender.
+// gather makes a result from samples that were not taken in turns, by contender.
 func gather(name, unit string, field []*contender, samples [][]float64) *bench.Result {
 	var names []string
 	series := map[string]*bench.Series{}

@@ -10,13 +10,12 @@ import (
 	"github.com/bothy-dev/bothy/bench"
 )
 
-// Worth is what an optimisation has to gain somewhere to be kept.
+// Worth is what an optimisation has to gain in some measure to be kept.
 const Worth = 0.02
 
-// Gain is by how much more something takes in a variant than with everything on: the
-// median over turns that followed each other. Noise is how far off that may be, 0
-// where it is not known: with other turns it would be within that in 19 of 20 cases.
-// ok is false where it was not measured.
+// Gain is by how much more something takes in a variant than with everything on: the median over
+// consecutive turns. Noise is the uncertainty of that, 0 if unknown: with other turns the result
+// would be within it in 19 of 20 cases. ok is false if it was not measured.
 func Gain(r *bench.Result, variant string) (gain, noise float64, ok bool) {
 	other := r.Against[variant]
 	if other == nil || other.OK == 0 || r.OK == 0 || r.P50 <= 0 {
@@ -36,14 +35,14 @@ func Gain(r *bench.Result, variant string) (gain, noise float64, ok bool) {
 	return bench.Percentile(ratios, 50) - 1, 1.57 * middle / math.Sqrt(float64(len(ratios))), len(ratios) > 0
 }
 
-// columns are the measures that have one of their own in the table.
+// columns are the measures that have a column of their own in the table.
 var columns = []struct{ name, title string }{
 	{"create_exec_cold", "cold"}, {ColdCPU, "cold, processor"}, {bench.CreateExecPool, "pool"}, {"exec", "exec"}, {bench.Resume, "resume"},
 	{IdleMemory, "idle memory"}, {IdleCPU, "idle processor"},
 }
 
-// Table writes what each variant of some reports gains, as Markdown. A report has the
-// variants that were measured together.
+// Table writes what each variant of some reports gains, as Markdown. A report has the variants
+// that were measured together.
 func Table(w io.Writer, reports []*bench.Report) {
 	head, line := "| off |", "|---|"
 	for _, c := range columns {
@@ -61,7 +60,7 @@ func Table(w io.Writer, reports []*bench.Report) {
 	}
 }
 
-// variants are those of a report, in the order of their names, the control last.
+// variants are those of a report, sorted by name, the control last.
 func variants(r *bench.Report) (names []string) {
 	for _, x := range r.Results {
 		for name := range x.Against {
@@ -79,7 +78,7 @@ func variants(r *bench.Report) (names []string) {
 	return names
 }
 
-// find is the result in which a variant has part, of those of that name.
+// find is the result of that name that includes a variant.
 func find(r *bench.Report, name, variant string) *bench.Result {
 	for _, x := range r.Results {
 		if x.Name == name && x.Against[variant] != nil {
@@ -107,8 +106,8 @@ func percent(gain, noise float64) string {
 	return fmt.Sprintf("%+.1f ± %.1f %%", 100*gain, 100*noise)
 }
 
-// mostWork names the rows of work that take longest without it, and the one that is quickest,
-// where that is more than noise can be.
+// mostWork names the rows of work that take longest without it, and the one that is quickest, if
+// that is more than noise.
 func mostWork(r *bench.Report, variant string) string {
 	type row struct {
 		name        string

@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// checked is what a command printed, unless it failed.
+// checked returns a command's output, unless it failed.
 func checked(args []string, r *bothy.ExecResult, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -33,7 +33,7 @@ func single(name, content string) io.Reader {
 	return strings.NewReader(out.String())
 }
 
-// archiveOf is an archive of all files of a folder, which belong to root there.
+// archiveOf is an archive of all files of a folder, which belong to root in it.
 func archiveOf(folder string) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {

@@ -27,12 +27,12 @@ const (
 	debs   = "debs"
 )
 
-// DefaultCache is where materials are kept.
+// DefaultCache is the default folder of materials.
 const DefaultCache = benchrun.DefaultMaterials
 
-// Materials are what some rows need and a template does not have: wheels, a cache
-// of npm, a Go toolchain, Debian packages. The usual clients fetch them on the host,
-// in the versions of the folder pins, and they are kept in a folder.
+// Materials are what some rows need and a template does not have: wheels, a cache of npm, a Go
+// toolchain, Debian packages. They are fetched on the host by the usual clients, in the versions
+// of the folder pins, and kept in a folder.
 type Materials struct{ Cache string }
 
 // A material is how a kind is fetched, and the file with its versions.
@@ -49,7 +49,7 @@ var kinds = map[string]material{
 	debs:   {"apt-get", "They are there on Debian 12 alone. Run apt-get update if its lists are missing.", "debs", fetchDebs},
 }
 
-// pinned are a kind's versions, by which what was fetched is known.
+// pinned are a kind's versions, which identify what was fetched.
 func pinned(kind string) []byte {
 	b, err := pins.ReadFile("pins/" + kinds[kind].pins)
 	if err != nil {
@@ -65,7 +65,7 @@ func (m *Materials) folder(kind string) string { return filepath.Join(m.Cache, k
 
 func (m *Materials) reason(kind string) string { return m.folder(kind) + ".missing" }
 
-// Lacks says which materials of a row are not there, and why; it is nil if all are.
+// Lacks lists the materials of a row that are missing, and why; nil if there are none.
 func (m *Materials) Lacks(r Row) error {
 	for _, kind := range r.Needs {
 		b, _ := os.ReadFile(filepath.Join(m.folder(kind), stamp))
@@ -80,8 +80,8 @@ func (m *Materials) Lacks(r Row) error {
 	return nil
 }
 
-// Fetch fetches what rows need and is not there yet. What cannot be had is
-// remembered, for Lacks, and no reason to fail.
+// Fetch fetches the materials that rows need and that are missing. Failures are recorded for
+// Lacks, and are no error.
 func (m *Materials) Fetch(ctx context.Context, rows []Row, say func(string)) error {
 	for _, r := range rows {
 		for _, kind := range r.Needs {
@@ -125,7 +125,7 @@ func (m *Materials) fetch(ctx context.Context, kind string) error {
 	return errors.Join(os.RemoveAll(m.folder(kind)), os.Rename(dir, m.folder(kind)))
 }
 
-// archive is all of a kind.
+// archive is everything of a kind.
 func (m *Materials) archive(kind string) (io.ReadCloser, error) {
 	if err := m.Lacks(Row{Needs: []string{kind}}); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (m *Materials) archive(kind string) (io.ReadCloser, error) {
 	return archiveOf(m.folder(kind)), nil
 }
 
-// machines are the names of the architectures in those of wheels.
+// machines are the names of the architectures in the names of wheels.
 var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
 func fetchWheels(ctx context.Context, into string, pinned []byte) error {
@@ -145,8 +145,7 @@ func fetchWheels(ctx context.Context, into string, pinned []byte) error {
 	return run(ctx, into, "python3", append(args, strings.Fields(string(pinned))...)...)
 }
 
-// fetchModules fills a cache by installing once, and notes the registry for which it
-// is one.
+// fetchModules fills a cache by installing once, and records the registry that it is for.
 func fetchModules(ctx context.Context, into string, lock []byte) error {
 	description, err := pins.ReadFile("pins/package.json")
 	if err != nil {
@@ -167,12 +166,12 @@ func fetchModules(ctx context.Context, into string, lock []byte) error {
 }
 
 func fetchDebs(ctx context.Context, into string, pinned []byte) error {
-	// What is fetched as root is not fetched as a user who may not write here.
+	// What is fetched as root must not be fetched as a user who may not write here.
 	args := []string{"download", "--quiet=2", "-o", "APT::Sandbox::User=root"}
 	return run(ctx, into, "apt-get", slices.Concat(args, strings.Fields(string(pinned)))...)
 }
 
-// run runs a command in a folder. The error has the end of what it said.
+// run runs a command in a folder. The error contains the end of its output.
 func run(ctx context.Context, dir, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

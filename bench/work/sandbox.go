@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy/bench"
 )
 
-// Size is what every place has.
+// Size is the size of every place.
 const (
 	CPUs     = 2
 	MemoryMB = 4096
@@ -20,7 +20,7 @@ type sandbox struct {
 	id string
 }
 
-// InSandbox makes a sandbox to work in, and returns how to end it.
+// InSandbox makes a sandbox to work in, and returns a function that ends it.
 func InSandbox(ctx context.Context, t bench.Target, template string) (Place, func(), error) {
 	forever := 0
 	sb, end, err := t.Create(ctx, bothy.SandboxCreate{

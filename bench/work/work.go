@@ -1,7 +1,7 @@
-// Package work measures what programs do once a sandbox runs: system calls, files,
-// processes, and what agents run all day. Every row is the same program on the same
-// files in a sandbox, in a container, and on the host. The time is taken inside, and
-// the program checks that the work was really done.
+// Package work measures what programs do once a sandbox runs: system calls, files, processes,
+// and what agents run all day. Every row is the same program on the same files in a sandbox, in
+// a container, and on the host. The time is measured inside, and the program checks that the
+// work was really done.
 //
 // Folder lab has the containers, and suite compares. Only programs that measure use it.
 package work
@@ -23,13 +23,13 @@ var program string
 
 // A Row is one kind of work.
 type Row struct {
-	// Name is that of the result: work_read and so on.
+	// Name is the name of the result: work_read and so on.
 	Name string
 	// Unit is ms for the whole work, or µs for one of its steps.
 	Unit string
-	// Template has the programs that it needs.
+	// Template is one that has the programs that it needs.
 	Template string
-	// Count is how much is done, 0 where there is only one amount.
+	// Count is the amount of work, 0 if there is only one amount.
 	Count int
 	// Needs names the materials.
 	Needs []string
@@ -41,7 +41,7 @@ const (
 	debian = "debian-12"
 )
 
-// Rows are all of them, first what a kernel does, then what agents run.
+// Rows are all rows, first what a kernel does, then what agents run.
 var Rows = []Row{
 	{Name: "work_getppid", Unit: "µs", Template: python, Count: 100_000, About: "one system call"},
 	{Name: "work_threads", Unit: "ms", Template: python, Count: 60_000, About: "8 threads take items from a queue"},
@@ -61,7 +61,7 @@ var Rows = []Row{
 	{Name: "work_apt", Unit: "ms", Template: debian, Needs: []string{debs}, About: "apt-get install of ten packages"},
 }
 
-// scaled is how much is done at a scale, of which 1 is the usual.
+// scaled is the amount of work at a scale, of which 1 is the usual.
 func (r Row) scaled(scale float64) int {
 	if r.Count == 0 {
 		return 0
@@ -71,38 +71,38 @@ func (r Row) scaled(scale float64) int {
 
 // A Place is where work is done.
 type Place interface {
-	// Run runs a command as root to its end, and returns what it prints.
+	// Run runs a command as root to its end, and returns its output.
 	Run(ctx context.Context, args ...string) (string, error)
-	// Unpack unpacks a tar archive into a folder that exists.
+	// Unpack unpacks a tar archive into an existing folder.
 	Unpack(ctx context.Context, folder string, archive io.Reader) error
 }
 
-// Folder is where everything lies in a place. It is on the root file system.
+// Folder is where everything is in a place. It is on the root file system.
 const Folder = "/srv/bench"
 
-// A Site is a place with what has been brought there.
+// A Site is a place with what has been copied there.
 type Site struct {
 	Place
 	// Name is that of the subject.
 	Name string
-	// Folder is where everything lies, if not in Folder.
+	// Folder is where everything is, if not in Folder.
 	Folder string
 	there  map[string]bool
 }
 
-// NewSite is a place where nothing has been brought yet.
+// NewSite returns a place where nothing has been copied yet.
 func NewSite(name string, p Place) *Site {
 	return &Site{Place: p, Name: name, Folder: Folder, there: map[string]bool{}}
 }
 
-// outcome is what the program says about itself.
+// outcome is what the program reports about itself.
 type outcome struct {
 	Seconds     float64
 	Did, Wanted int
 }
 
-// Subject does the work of a row once each time. What the row needs is brought
-// there the first time.
+// Subject does the work of a row once each time. What the row needs is copied there the first
+// time.
 func (s *Site) Subject(r Row, m *Materials, scale float64) bench.Subject {
 	return bench.Subject{Name: s.Name, Once: func(ctx context.Context, record bench.Record) error {
 		if err := s.bring(ctx, r, m); err != nil {
@@ -140,7 +140,7 @@ func (s *Site) do(ctx context.Context, name string, count int) (*outcome, error)
 	return o, nil
 }
 
-// bring has the program and the materials of a row there.
+// bring copies the program and the materials of a row there.
 func (s *Site) bring(ctx context.Context, r Row, m *Materials) error {
 	if !s.there[""] {
 		if err := s.unpack(ctx, s.Folder, single("work.py", program)); err != nil {

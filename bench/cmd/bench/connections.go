@@ -17,10 +17,10 @@ func init() {
 }
 
 const (
-	// manyConnections are open at once in one sandbox.
+	// manyConnections are open at the same time in one sandbox.
 	manyConnections = 1000
-	// manyGateways are the sandboxes with a connection each, unless another
-	// number of turns is asked for.
+	// manyGateways is the number of sandboxes with a connection each, unless another number of
+	// turns is requested.
 	manyGateways = 200
 	// endless is a download that does not end by itself.
 	endless = 1 << 50
@@ -45,15 +45,15 @@ func connections(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	return inManySandboxes(ctx, s, o, b, orElse(n, manyGateways), idle)
 }
 
-// reachAll is a sandbox that may reach the host outside. roomy is one whose
-// kernel has room for what arrives and nobody reads.
+// reachAll is a sandbox that may reach the host outside. roomy is one whose kernel has room for
+// data that arrives and is not read.
 var (
 	reachAll = bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkOpen}}
 	roomy    = bothy.SandboxCreate{Network: reachAll.Network, MemoryMB: 4096}
 )
 
-// inOneSandbox runs the payload program in a role that keeps connections open,
-// and records what the server and the sandbox hold more than before.
+// inOneSandbox runs the payload program in a role that keeps connections open, and records how
+// much more the server and the sandbox hold than before.
 func inOneSandbox(ctx context.Context, s *lab.Server, o *lab.Outside, b *book, name, role, url string, count int) error {
 	sb, end, err := s.Create(ctx, roomy)
 	if err != nil {
@@ -122,8 +122,8 @@ func inManySandboxes(ctx context.Context, s *lab.Server, o *lab.Outside, b *book
 
 var errReady = errors.New("ready")
 
-// keepOpen starts the payload program and returns when all its connections are
-// open. done tells it to end, and fails unless it had all of them to the end.
+// keepOpen starts the payload program and returns when all its connections are open. done tells
+// it to end, and fails unless all of them were open to the end.
 func keepOpen(ctx context.Context, s *lab.Server, id string, args ...string) (done func() error, err error) {
 	r, err := s.Client.Exec.Exec(ctx, id, bothy.ExecRequest{
 		Command: bothy.Command{Args: append([]string{lab.PayloadPath, payloadWord}, args...)}, Background: true,

@@ -31,12 +31,12 @@ func buildBare(source, into string) error {
 	return nil
 }
 
-// tollsAtMost is how much of a request they may be.
+// tollsAtMost is the largest part of a request that they may take.
 const tollsAtMost = 1.05
 
-// tolls takes turns between two servers that differ only in that one has keys,
-// plans, meters and the audit. Each turn begins when both have a sandbox ready, so
-// that neither makes one while the other is measured.
+// tolls takes turns between two servers that differ only in that one has keys, plans, meters and
+// the audit. Each turn starts when both have a sandbox ready, so that neither makes one while
+// the other is measured.
 func tolls(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	settings := fmt.Sprintf("pool:\n  templates: [%s]\n", l.Template)
 	whole, err := l.Server(ctx, settings)
@@ -111,7 +111,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// mcpAtMostMS is what the door for agents may cost more than REST.
+// mcpAtMostMS is how much more a call of MCP may cost than one of REST.
 const mcpAtMostMS = 2
 
 func throughMCP(ctx context.Context, l *lab.Lab, b *book, n int) error {

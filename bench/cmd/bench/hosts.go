@@ -28,8 +28,8 @@ func init() {
 // hostNames are the hosts of the clusters here.
 var hostNames = []string{"one", "two", "three"}
 
-// cluster starts three hosts with a database of their own. It ends after them: they end their
-// sandboxes by it.
+// cluster starts three hosts with a database of their own. It ends after them: they use it to
+// end their sandboxes.
 func cluster(ctx context.Context, l *lab.Lab, settings string) ([]*lab.Server, error) {
 	pg, err := pgtest.Start(true)
 	if err != nil {
@@ -48,11 +48,11 @@ func stateOf(ctx context.Context, s *lab.Server, names []string, state bothy.Hos
 	return nil
 }
 
-// counting has a process in a sandbox that counts, once in a second and without others, and says
-// which it is.
+// counting runs a process in a sandbox that counts once per second, and returns which process it
+// is.
 const counting = `mkfifo /tmp/never; setsid -f bash -c 'echo $$ >/tmp/pid; exec 3<>/tmp/never; n=0; while :; do n=$((n+1)); echo $n >/tmp/count; read -t 1 -u 3; done' >/dev/null 2>&1 </dev/null; until [ -s /tmp/count ]; do sleep 0.05; done; cat /tmp/pid`
 
-// counts ends once the process has counted on.
+// counts returns once the process has counted on.
 const counts = ` && n=$(cat /tmp/count) && until [ "$(cat /tmp/count)" -gt "${n:-0}" ] 2>/dev/null; do sleep 0.1; done`
 
 // drainUsers is how many use sandboxes, one after the other, during a drain.
@@ -163,7 +163,7 @@ func sandboxesOf(ctx context.Context, asked *lab.Server, name string) (int, erro
 	return all[i].Sandboxes, nil
 }
 
-// throughAtMostMS is what a command may take longer through another host.
+// throughAtMostMS is how much longer a command may take through another host.
 const throughAtMostMS = 1
 
 // through takes turns between the host that has a sandbox and another.
@@ -207,10 +207,10 @@ func through(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	return err
 }
 
-// lostAtMostS is how long what ran on a host that lost its power may be away.
+// lostAtMostS is how long sandboxes of a host that lost its power may be away.
 const lostAtMostS = 25
 
-// lost has a host lose its power, and waits for its sandboxes at another.
+// lost makes a host lose its power, and waits for its sandboxes on another.
 func lost(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {

@@ -15,7 +15,7 @@ func init() {
 	programs["work"] = program{about: "what programs do inside, against docker, runsc and the host", runsc: true, materials: true, run: workInside}
 }
 
-// rows picks among the rows of work.
+// rows selects among the rows of work.
 var rows = flag.String("rows", "work_*", "the `rows` of work, with * and ?, separated by commas")
 
 func workOptions() suite.Options {

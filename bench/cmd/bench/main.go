@@ -1,6 +1,6 @@
-// Command bench measures Bothy against other programs and writes a table, and
-// the raw samples as JSON. Run it as root: it starts a server, a Docker daemon
-// and what else it needs by itself, in namespaces of its own, and ends it all.
+// Command bench measures Bothy against other programs and writes a table, and the raw samples as
+// JSON. Run it as root: it starts a server, a Docker daemon and what else it needs in namespaces
+// of its own, and ends it all.
 //
 //	go run ./bench/cmd/bench [flags] [case ...]
 package main
@@ -25,13 +25,13 @@ import (
 	"github.com/bothy-dev/bothy/bench/payload"
 )
 
-// A program is one case with the lab that it needs. n is how many turns to
-// take, or 0 for as many as usual.
+// A program is one case with the lab that it needs. n is the number of turns, or 0 for the usual
+// number.
 type program struct {
 	about string
 	runsc bool // is one of the rivals
-	bare  bool // needs the server without what it is compared for
-	// materials is set when it needs packages that are fetched beforehand.
+	bare  bool // needs the server without what it is measured for
+	// materials is set if it needs packages that are fetched beforehand.
 	materials bool
 	run       func(ctx context.Context, l *lab.Lab, b *book, n int) error
 }
@@ -130,7 +130,7 @@ func run() error {
 	return nil
 }
 
-// one runs a case in a lab of its own, so that none disturbs another.
+// one runs a case in a lab of its own, so that none affects another.
 func one(ctx context.Context, o lab.Options, name string, n int, out string) error {
 	if err := ctx.Err(); err != nil {
 		return err

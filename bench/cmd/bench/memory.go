@@ -18,7 +18,7 @@ func init() {
 // settle is how long sandboxes are left alone before their memory is measured.
 const settle = 5 * time.Second
 
-// memory adds up what idle sandboxes take, at several numbers of them.
+// memory measures what idle sandboxes use, for several numbers of them.
 func memory(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	s, err := l.Server(ctx, "")
 	if err != nil {

@@ -13,8 +13,8 @@ func init() {
 }
 
 const (
-	// volume is how much is downloaded in one turn, slowVolume the same over a
-	// line of slowBits per second, and dials how many connections are made.
+	// volume is how much is downloaded in one turn, slowVolume the same over a line of slowBits
+	// per second, and dials the number of connections.
 	volume     = 2 << 30
 	slowVolume = 128 << 20
 	slowBits   = 1_000_000_000
@@ -56,7 +56,7 @@ func network(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	if err != nil {
 		return err
 	}
-	// What is between it and docker is gVisor, what is between it and bothy the gateway.
+	// The difference to docker is gVisor, the difference to bothy the gateway.
 	gvisor, err := o.InContainer(d, "--runtime="+lab.GVisorRuntime)
 	if err != nil {
 		return err

@@ -59,8 +59,8 @@ func rivals(ctx context.Context, l *lab.Lab) (*lab.Server, *lab.Runsc, error) {
 	return s, r, err
 }
 
-// frozen measures all that can be done to a sandbox with so much memory. What
-// has no wish gets no bound.
+// frozen measures everything that can be done to a sandbox with so much memory. What has no
+// target gets no bound.
 func frozen(ctx context.Context, l *lab.Lab, s *lab.Server, r *lab.Runsc, b *book, n, mb int, suffix string, most wanted) error {
 	h, end, err := s.Hold(ctx, mb)
 	if err != nil {
@@ -120,10 +120,10 @@ func bounded(names []string, most float64) []bench.Measure {
 	return all
 }
 
-// sizes are the megabytes of memory at which growth looks.
+// sizes are the megabytes of memory for growth.
 var sizes = []int{0, 64, 128, 256, 512}
 
-// growth repeats everything with more and more memory, and draws it.
+// growth repeats everything with more and more memory, and plots it.
 func growth(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	s, r, err := rivals(ctx, l)
 	if err != nil {

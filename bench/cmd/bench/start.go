@@ -47,7 +47,7 @@ func start(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	return err
 }
 
-// steps adds what the server says about the parts of each start.
+// steps adds what the server reports about the parts of each start.
 func steps(s *lab.Server, b *book) error {
 	lines, err := s.NewLog()
 	if err != nil {

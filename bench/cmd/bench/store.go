@@ -15,7 +15,7 @@ func init() {
 	programs["store"] = program{about: "a create with the records in PostgreSQL, against one with them in files: needs Debian's postgresql", run: stores}
 }
 
-// storeAtMostMS is what a create may take longer with PostgreSQL on the same host.
+// storeAtMostMS is how much longer a create may take with PostgreSQL on the same host.
 const storeAtMostMS = 3
 
 // stores takes turns between two servers, each of which has a sandbox ready.

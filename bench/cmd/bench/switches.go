@@ -28,11 +28,11 @@ var (
 	switchesWith = flag.String("with", "", "other builds for the cases switches and work: `NAME=PROGRAM`, separated by commas")
 )
 
-// atOnce is how many optimisations are measured in turns with each other: more would
-// not fit into two processors, and what takes turns would be too far apart.
+// atOnce is how many optimisations are measured in turns with each other: more would not fit
+// into two processors, and the turns would be too far apart.
 const atOnce = 10
 
-// variants are what to measure: what is asked for, or all that can be switched.
+// variants are what to measure: what is requested, or everything that can be switched.
 func variants() (all []switches.Variant, err error) {
 	if *switchesOff != "" || *switchesWith == "" {
 		names := strings.Split(*switchesOff, ",")
@@ -75,7 +75,7 @@ func otherBuilds() (all []switches.Variant, err error) {
 	return all, nil
 }
 
-// measureSwitches writes what it knows after every few variants, and a table of it.
+// measureSwitches writes its results after every few variants, and a table of them.
 func measureSwitches(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	all, err := variants()
 	if err != nil {
@@ -89,7 +89,7 @@ func measureSwitches(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	}
 	say := func(text string) { fmt.Fprintln(os.Stderr, "bench:", text) }
 	for some := range slices.Chunk(all, atOnce) {
-		here, err := lab.New(l.Options) // servers of those before are gone
+		here, err := lab.New(l.Options) // the servers of earlier ones are gone
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func measureSwitches(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	return nil
 }
 
-// joinSwitches reads all reports of the case switches, of which newer ones win.
+// joinSwitches reads all reports of the case switches; newer ones win.
 func joinSwitches(_ context.Context, _ *lab.Lab, _ *book, _ int) error {
 	paths, err := filepath.Glob(filepath.Join(*outFolder, "switches-2*.json"))
 	if err != nil {

@@ -31,8 +31,7 @@ func init() {
 	}
 }
 
-// usageShape is the shape of a database of records. A record is a sandbox in an
-// hour.
+// usageShape is the shape of a database of records. A record is a sandbox in an hour.
 type usageShape struct {
 	name, about string
 	projects    int64
@@ -41,19 +40,18 @@ type usageShape struct {
 }
 
 const (
-	// usageRecords is how many there are; it makes about a year.
+	// usageRecords is the number of records, about a year's worth.
 	usageRecords = 10_000_000
-	// usagePages is how many pages of an answer are read in order, before it is
-	// read on in larger ones, of which that many are read, too.
+	// usagePages is how many pages of an answer are read in order, and then as many larger ones.
 	usagePages    = 12
 	usageLarge    = 10_000
 	usageRepeats  = 3
 	usageAtMostMS = 50
 )
 
-// run measures the processor time of each page of each question, with what a
-// service does around it: totals, prices, and JSON. The database is kept in
-// BOTHY_BENCH_DB, if that is set, for the next time.
+// run measures the processor time of each page of each query, with what a service does around
+// it: totals, prices, and JSON. The database is kept in BOTHY_BENCH_DB, if that is set, for the
+// next time.
 func (u usageShape) run(ctx context.Context, _ *lab.Lab, b *book, n int) error {
 	path := os.Getenv("BOTHY_BENCH_DB")
 	if path == "" {
@@ -180,7 +178,7 @@ type stoppedClock struct{ at time.Time }
 
 func (c stoppedClock) Now() store.Moment { return store.Moment{Wall: c.at, Boot: "bench"} }
 
-// length is over how many days so many records are.
+// length is the number of days that so many records span.
 func (u usageShape) length(records int) int64 {
 	switch {
 	case u.days > 1:

@@ -98,7 +98,7 @@ func code(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	})
 }
 
-// passed is how much output passes, in MiB, in portions.
+// passed is how much output is transferred, in MiB, in portions.
 const passed, portion = 5 << 10, 512
 
 func output(ctx context.Context, l *lab.Lab, b *book, _ int) error {
