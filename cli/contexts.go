@@ -13,7 +13,7 @@ import (
 func newContext(a *app) *cobra.Command {
 	return group("context", "Create, list, interrupt and end contexts, in which code runs", newContextCreate(a), newContextList(a),
 		newContextDo(a, "interrupt", "Interrupt the code that runs in a context", func(s *session) contextAction { return s.code.InterruptContext }),
-		newContextDo(a, "restart", "Make a context as new: its variables are forgotten", func(s *session) contextAction { return s.code.RestartContext }),
+		newContextDo(a, "restart", "Reset a context: its variables are forgotten", func(s *session) contextAction { return s.code.RestartContext }),
 		newContextDo(a, "rm", "End a context and the code in it", func(s *session) contextAction { return s.code.DeleteContext }))
 }
 

@@ -51,7 +51,7 @@ func (f *createFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.idle, "idle", 0, "pause after so many idle `seconds`")
 	flags.BoolVar(&f.resume, "auto-resume", false, "resume on the next request when paused")
 	flags.Var(&f.every, "checkpoint", "take a checkpoint every `interval` while it runs, as in 60s (default never)")
-	flags.StringVar(&f.onLoss, "on-host-loss", "", "`what` becomes of it when its host is lost: pause, resume or fail (default pause)")
+	flags.StringVar(&f.onLoss, "on-host-loss", "", "`what` happens to it when its host is lost: pause, resume or fail (default pause)")
 	flags.StringVar(&f.engine, "engine", "", "`engine` to run on: gvisor, microvm or auto (default the server's)")
 	flags.BoolVar(&f.accelerated, "require-acceleration", false, "refuse a virtual machine that would be emulated")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable, as `KEY=VALUE` (repeatable)")

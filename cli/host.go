@@ -22,7 +22,7 @@ import (
 func newHost(a *app) *cobra.Command {
 	return group("host", "See and manage the hosts that share a database", newHostList(a), newHostAdd(a), newHostJoin(a),
 		newHostState(a, "cordon", bothy.HostCordoned, "Give hosts no new sandboxes; those that they have continue"),
-		newHostState(a, "uncordon", bothy.HostUp, "Have cordoned hosts, and such as drain, take new sandboxes again"),
+		newHostState(a, "uncordon", bothy.HostUp, "Let cordoned and draining hosts take new sandboxes again"),
 		newHostDrain(a),
 		newHostRemove(a))
 }
@@ -91,8 +91,8 @@ func newHostAdd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add",
 		Short: "Print the command with which another host joins",
-		Long: `Print the command to run on a new host. Its token is good once, for an hour. Whoever
-has it gets the key of all secrets, so carry it over a way that you trust.`,
+		Long: `Print the command to run on a new host. Its token is valid once, for an hour. Anyone
+who has it gets the key of all secrets, so transfer it over a channel that you trust.`,
 		Args: usage(cobra.NoArgs),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {
@@ -112,8 +112,8 @@ func newHostJoin(a *app) *cobra.Command {
 		Short: "Make this computer a host of a cluster",
 		Long: `Fetch what a server needs to share a database with other hosts into an empty
 $BOTHY_HOME, and print the settings that it needs in addition. bothy host add makes the
-token on a host that is there already, whose cluster.listen must be reached from
-here. The server is started after that, with these settings.`,
+token on an existing host, whose cluster.listen must be reachable from here. Start the
+server afterwards, with these settings.`,
 		Example: "  sudo bothy host join bothyhost_eyJhIjoi…",
 		Args:    usage(cobra.ExactArgs(1)),
 	}
@@ -158,7 +158,7 @@ func newHostDrain(a *app) *cobra.Command {
 		Short: "Move all sandboxes of a host to others",
 		Long: `Give a host no new sandboxes, move those that it has to other hosts, with memory,
 processes and files, and wait until the last has left. Requests to a sandbox wait while
-it moves. What cannot be moved stays as it is, and is tried again; at the deadline the
+it moves. What cannot be moved keeps running, and is tried again; at the deadline the
 host is left cordoned, and the exit code is 1.
 
 --self drains the host that answers, until its server is started again: it is for hooks
@@ -250,10 +250,10 @@ func newMove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "move SANDBOX [HOST]",
 		Short: "Move a sandbox to another host",
-		Long: `Move a sandbox to another host, with its memory, processes, files and snapshots, also
-one that is paused. Without a host it goes to the one that has the least to do. Requests
-to it wait meanwhile. Where that fails the sandbox stays where it is. Needs the operator's
-key, with which the sandboxes of all projects can be moved.`,
+		Long: `Move a running or paused sandbox to another host, with its memory, processes, files and
+snapshots. Without a host it goes to the one with the least load. Requests to it wait
+meanwhile. If the move fails, the sandbox stays where it is. This needs the operator's
+key, which can move the sandboxes of all projects.`,
 		Example: "  bothy move sbx1c9w2k4q8m3n5p7r two",
 		Args:    usage(cobra.RangeArgs(1, 2)),
 	}
@@ -276,7 +276,7 @@ key, with which the sandboxes of all projects can be moved.`,
 func newHostRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm HOST…",
-		Short: "Forget hosts that are lost and have no sandboxes",
+		Short: "Remove lost hosts that have no sandboxes",
 		Args:  usage(cobra.MinimumNArgs(1)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {

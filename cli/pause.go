@@ -40,7 +40,7 @@ func newResume(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume SANDBOX|SNAPSHOT",
 		Short: "Wake a paused sandbox, exactly where it was",
-		Long: `Wake a paused sandbox with its memory and processes. If only its files could be
+		Long: `Resume a paused sandbox with its memory and processes. If only its files could be
 kept, it says so on standard error, with the reason.
 
 With --files-only its memory is discarded: it restarts with its files, which
@@ -65,9 +65,9 @@ func newRestart(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restart SANDBOX",
 		Short: "Start a sandbox that has failed again, from what it was made from",
-		Long: `Start a sandbox that has failed again, as one whose host was lost, under its id and
-with its settings: from the snapshot that it was made from, if that is still there, or
-from its template. What it did until then is lost.`,
+		Long: `Start a failed sandbox, such as one whose host was lost, again under its id and with its
+settings: from the snapshot that it was made from, if that still exists, or else from its
+template. Its changes are lost.`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {

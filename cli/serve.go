@@ -34,7 +34,7 @@ func newServe(a *app) *cobra.Command {
 		Short: "Run the server in the foreground",
 		Long: `Run the server in the foreground until it is told to stop (Ctrl-C, SIGTERM).
 It then starts no more sandboxes and finishes requests in flight, for at most
-shutdown_seconds. Sandboxes live on without it, and the next server with the
+shutdown_seconds. Sandboxes keep running, and the next server with the
 same BOTHY_HOME finds them again. bothy up does this in the background, and
 bothy down stops either.
 
@@ -57,7 +57,7 @@ BOTHY_LISTEN, BOTHY_TEMPLATES and BOTHY_KERNELS, then from the file named by --c
 	flags.BoolVar(&f.printConfig, "print-config", false, "print a file with every setting and its default, and exit")
 	flags.StringVar(&f.bootstrap, "bootstrap-credentials", "", "write a first admin key to this `file`, unless it holds a valid one, and to no other")
 	flags.StringVar(&f.listen, "listen", "", "address to listen on (default 127.0.0.1:7700, also $BOTHY_LISTEN)")
-	flags.BoolVar(&f.insecure, "insecure", false, "listen beyond this host without TLS all the same")
+	flags.BoolVar(&f.insecure, "insecure", false, "listen beyond this host even without TLS")
 	flags.StringSliceVar(&f.allowHosts, "allow-host", nil, "further name under which the API may be addressed")
 	flags.BoolVar(&f.trustHostCA, "trust-host-ca", false, "let sandboxes trust the certificate authorities that this host trusts")
 	flags.IntVar(&f.max, "max-sandboxes", 0, "how many sandboxes may run at once")

@@ -13,7 +13,7 @@ import (
 func newShells(a *app) *cobra.Command {
 	cmd := group("shell", "Run commands in shells whose directory and variables persist", newShellCreate(a), newShellExec(a), newShellList(a),
 		newShellDo(a, "interrupt", "Interrupt the command that runs in a shell", func(s *session) contextAction { return s.shells.Interrupt }),
-		newShellDo(a, "restart", "Make a shell as new: its directory and variables are forgotten", func(s *session) contextAction { return s.shells.Restart }),
+		newShellDo(a, "restart", "Reset a shell: its directory and variables are forgotten", func(s *session) contextAction { return s.shells.Restart }),
 		newShellDo(a, "rm", "End a shell and what it started", func(s *session) contextAction { return s.shells.Delete }))
 	cmd.Long = `Run commands in a kept shell: one bash whose directory and variables persist
 from one command to the next. Each sandbox has one named default, which need not

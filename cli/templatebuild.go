@@ -31,7 +31,7 @@ python-3.12-bare, node-22, ubuntu-24.04 or debian-12.`,
   bothy template build node-22 --force`,
 		Args: usage(cobra.RangeArgs(1, 2)),
 	}
-	cmd.Flags().BoolVar(&req.Force, "force", false, "build a built-in template again although it is there")
+	cmd.Flags().BoolVar(&req.Force, "force", false, "build a built-in template again even if it exists")
 	docker.add(cmd.Flags())
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		if len(args) == 2 || docker.file != "" {

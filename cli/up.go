@@ -49,7 +49,7 @@ passed on to bothy serve.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", listenAddress(), "`address` to listen on (also $BOTHY_LISTEN)")
 	flags.BoolVar(&f.install, "install", false, "install missing tools with apt-get")
-	flags.StringVar(&f.template, "template", "", "build this `template`, too, if it is not there")
+	flags.StringVar(&f.template, "template", "", "build this `template`, too, if it is missing")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 			return usageError(cmd, fmt.Errorf("unknown argument %q", args[0]))

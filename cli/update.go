@@ -22,8 +22,8 @@ func newUpdate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update SANDBOX",
 		Short: "Change a sandbox that runs or is paused",
-		Long: `Change what is given of a sandbox that runs or is paused, at once, and leave the rest
-as it is. What it may reach and its secrets are changed by ` + "`bothy network set`" + ` and
+		Long: `Change the given settings of a running or paused sandbox immediately, and leave the
+others unchanged. Its network and its secrets are changed by ` + "`bothy network set`" + ` and
 ` + "`bothy network secrets`" + `.`,
 		Example: `  bothy update sbx4f2a --timeout 3600 --on-timeout pause
   bothy update sbx4f2a --name ci --metadata run=17
@@ -38,7 +38,7 @@ as it is. What it may reach and its secrets are changed by ` + "`bothy network s
 	flags.StringVar(&onTimeout, "on-timeout", "", "`what` happens then: terminate or pause")
 	flags.IntVar(&idle, "idle", 0, "pause after so many idle `seconds`, 0 for never")
 	flags.Var(&every, "checkpoint", "take a checkpoint every `interval` while it runs, as in 60s; 0 for never")
-	flags.StringVar(&onLoss, "on-host-loss", "", "`what` becomes of it when its host is lost: pause, resume or fail")
+	flags.StringVar(&onLoss, "on-host-loss", "", "`what` happens to it when its host is lost: pause, resume or fail")
 	flags.Float64Var(&budget, "budget", 0, "`amount` that the sandbox and its forks may spend, 0 for any")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		var u bothy.SandboxUpdate

@@ -109,7 +109,7 @@ func newWebhookSet(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set WEBHOOK",
 		Short: "Change, enable or disable a webhook",
-		Long: `Change, enable or disable a webhook. Pending events are retried at once, and an
+		Long: `Change, enable or disable a webhook. Pending events are retried immediately, and an
 enabled webhook continues with the events it missed, as far back as they are
 kept.`,
 		Example: `  bothy webhook set whk_1f0c5ad2b3e4f607 --enable`,

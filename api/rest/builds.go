@@ -52,7 +52,7 @@ func (s *handlers) registerBuilds() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "start-build", Method: http.MethodPost, Path: "/v1/templates/builds", Tag: "Templates",
 		Summary: "Build a template from a Dockerfile", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusCreated,
-		Text: "Answers at once with the build, which continues in the background, even if its caller disconnects or the server is restarted. A request " +
+		Text: "Answers immediately with the build, which continues in the background, even if its caller disconnects or the server is restarted. A request " +
 			"identical to that of a build in progress returns that build. Every RUN is executed in a sandbox, under `network`.",
 	}, func(ctx context.Context, in *buildStart) (*openapi.Answer[*bothy.Build], error) {
 		return one(svc.StartBuild(ctx, in.Body))

@@ -88,7 +88,7 @@ func (s *handlers) registerContexts(svc bothy.CodeService) {
 	addContextActions(s, base+"/{context}", "Code", func(in *contextRef) (id, contextID string) { return in.ID, in.Context }, []contextAction{
 		{"delete-context", http.MethodDelete, "", "Delete a context", "Its variables are gone.", svc.DeleteContext},
 		{"interrupt-context", http.MethodPost, "/interrupt", "Interrupt the code in a context", "As Ctrl-C does. Code that waits for its interpreter to start is interrupted, too. Where no code runs, the answer is `conflict`.", svc.InterruptContext},
-		{"restart-context", http.MethodPost, "/restart", "Make a context as new", "Its variables are gone.", svc.RestartContext},
+		{"restart-context", http.MethodPost, "/restart", "Reset a context", "Its variables are gone.", svc.RestartContext},
 	})
 }
 

@@ -32,7 +32,7 @@ func (s *handlers) registerHosts() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "list-hosts", Method: http.MethodGet, Path: base, Tag: "Hosts",
 		Summary: "List the hosts of the cluster", Scope: bothy.ScopeAdmin,
-		Text: "By name, those that are lost among them, with what they said of themselves last. Needs the operator's key.",
+		Text: "By name, including lost ones, with what they last reported. Needs the operator's key.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[bothy.ClusterHost]], error) {
 		all, err := svc.Hosts(ctx)
 		if err != nil {
@@ -49,7 +49,7 @@ func (s *handlers) registerHosts() {
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "update-host", Method: http.MethodPatch, Path: path, Tag: "Hosts",
-		Summary: "Cordon or drain a host, or have it take sandboxes again", Scope: bothy.ScopeAdmin,
+		Summary: "Cordon or drain a host, or let it take sandboxes again", Scope: bothy.ScopeAdmin,
 		Text: "A cordoned host gets no new sandboxes; those that it has continue. One that drains gives them to other hosts, too, one after the other: it is done when sandboxes is 0, and move_problem says why one could not be moved yet. Needs the operator's key.",
 	}, func(ctx context.Context, in *hostUpdateInput) (*openapi.Answer[*bothy.ClusterHost], error) {
 		return one(svc.UpdateHost(ctx, in.Host, in.Body))
@@ -57,7 +57,7 @@ func (s *handlers) registerHosts() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "move-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/move", Tag: "Hosts",
 		Summary: "Move a sandbox to another host", Scope: bothy.ScopeAdmin,
-		Text: "With its memory, processes, files and snapshots, also one that is paused, and of any project. New requests to it wait meanwhile, and none is lost; a call that is under way for more than 15 seconds is cut off, and connections to the outside are, as by a pause. On an error it stays where it was, as it was. Needs the operator's key.",
+		Text: "With its memory, processes, files and snapshots; a paused sandbox can be moved as well, and one of any project. New requests to it wait meanwhile, and none is lost; a call that has been in flight for more than 15 seconds is cut off, and so are connections to the outside, as in a pause. If it fails, the sandbox stays where it was, unchanged. Needs the operator's key.",
 	}, func(ctx context.Context, in *sandboxMoveInput) (*openapi.Answer[*bothy.MovedSandbox], error) {
 		var req bothy.SandboxMove
 		if in.Body != nil {
@@ -67,7 +67,7 @@ func (s *handlers) registerHosts() {
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "remove-host", Method: http.MethodDelete, Path: path, Tag: "Hosts",
-		Summary: "Forget a host that is lost", Scope: bothy.ScopeAdmin,
+		Summary: "Remove a lost host", Scope: bothy.ScopeAdmin,
 		Text: "One that lives, or still has sandboxes, is refused. Needs the operator's key.",
 	}, func(ctx context.Context, in *hostInput) (*openapi.Empty, error) {
 		return nil, svc.RemoveHost(ctx, in.Host)

@@ -135,7 +135,7 @@ func (s *handlers) registerSandboxes() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "restart-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/restart", Tag: "Sandboxes",
 		Summary: "Restart a sandbox that has failed", Scope: bothy.ScopeSandboxesWrite,
-		Text: "Starts it again under its id and with its settings, such as name, environment, network, secrets and metadata, from the snapshot that it was made from, if that is still there, or from its template. What it did until then is lost, and so are its links. `failed` are sandboxes that ended with `host_lost`, `host_restart`, `out_of_memory`, `disk_full` or `error`; others are a `conflict`.",
+		Text: "Starts it again under its id and with its settings, such as name, environment, network, secrets and metadata, from the snapshot that it was made from, if that still exists, or else from its template. Its changes are lost, and so are its links. `failed` are sandboxes that ended with `host_lost`, `host_restart`, `out_of_memory`, `disk_full` or `error`; others are a `conflict`.",
 	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Answer[*bothy.Sandbox], error) {
 		return one(svc.Restart(ctx, in.ID))
 	})

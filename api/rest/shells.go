@@ -76,7 +76,7 @@ func (s *handlers) registerShells() {
 	addContextActions(s, base+"/{shell}", "Commands", names, []contextAction{
 		{"delete-shell", http.MethodDelete, "", "End a kept shell", "With all that it started.", svc.DeleteContext},
 		{"interrupt-shell", http.MethodPost, "/interrupt", "Interrupt the command in a kept shell", "As Ctrl-C does; what ignores that is killed. Where no command runs, the answer is `conflict`.", svc.InterruptContext},
-		{"restart-shell", http.MethodPost, "/restart", "Make a kept shell as new", "Its directory and variables are gone, and what it started is ended.", svc.RestartContext},
+		{"restart-shell", http.MethodPost, "/restart", "Reset a kept shell", "Its directory and variables are gone, and what it started is ended.", svc.RestartContext},
 	})
 }
 

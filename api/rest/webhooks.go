@@ -55,7 +55,7 @@ func (s *handlers) registerWebhooks() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "update-webhook", Method: http.MethodPatch, Path: base + "/{id}", Tag: "Webhooks",
 		Summary: "Change a webhook", Scope: bothy.ScopeAdmin,
-		Text: "Pending events are retried at once. One that is enabled again continues with the events it missed, as far back as they are kept.",
+		Text: "Pending events are retried immediately. One that is enabled again continues with the events it missed, as far back as they are kept.",
 	}, func(ctx context.Context, in *webhookUpdateInput) (*openapi.Answer[*bothy.Webhook], error) {
 		return one(svc.UpdateWebhook(ctx, in.ID, in.Body))
 	})

@@ -78,7 +78,7 @@ export interface SandboxInfo {
 
 /** How a sandbox lost its host, and what has been done about it. */
 export interface HostLoss {
-  /** The host that was lost; missing where the server is alone. */
+  /** The host that was lost; missing if the server is alone. */
   host?: string;
   at: Date;
   /** The snapshot that it was paused at. */
