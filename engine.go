@@ -21,7 +21,7 @@ type EngineInfo struct {
 	// Acceleration says what runs the processor of a virtual machine. It is empty
 	// for an engine whose sandboxes run directly on the host's processor.
 	Acceleration Acceleration `json:"acceleration,omitempty"`
-	// Host is what memory that is woken may use of the processor; it is unknown where the
+	// Host is what restored memory may use of the processor; it is unknown where the
 	// build says so already. Shown is what new sandboxes see of it, which is set by CPULevel.
 	Host, Shown Processor `json:"-"`
 	CPULevel    string    `json:"-"`

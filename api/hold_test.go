@@ -122,7 +122,7 @@ func TestProxiedConnectionsEndWithTheirKey(t *testing.T) {
 	}
 	f.tokens.End(writerID, errRevoked)
 	if _, _, err := conn.Read(t.Context()); err == nil {
-		t.Error("the WebSocket goes on")
+		t.Error("the WebSocket continues")
 	}
 	if _, err := io.ReadAll(body); err == nil {
 		t.Error("the answer came to an end of its own")

@@ -177,7 +177,7 @@ func TestRevokedLinkEndsItsConnections(t *testing.T) {
 	readUntil(t, ws, "from inside")
 	f.ok(204, f.do("DELETE", path+"/links/"+link.ID, nil))
 	if _, _, err := ws.Read(t.Context()); err == nil {
-		t.Error("the WebSocket goes on")
+		t.Error("the WebSocket continues")
 	}
 }
 

@@ -422,7 +422,7 @@ func (s *sick) AppendAudit(ctx context.Context, lines []store.AuditLine) error {
 }
 
 // While the disk is full nothing is lost, what comes next is refused, and
-// nobody hangs; then all goes on.
+// nobody hangs; then all continues.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	f := open(t, audit.Options{})
 	if err := f.Log.Close(); err != nil {

@@ -249,7 +249,7 @@ func TestFloodEndsWithThePolicy(t *testing.T) {
 			t.Error("the connection ended as if all were well")
 		}
 	case <-time.After(hangs):
-		t.Fatal("the flood goes on")
+		t.Fatal("the flood continues")
 	}
 }
 

@@ -361,7 +361,7 @@ func TestInterceptionEndsWithThePolicy(t *testing.T) {
 	}
 }
 
-// A copy that is given its origin's seed goes on with what it has in memory.
+// A copy that is given its origin's seed continues with what it has in memory.
 func TestCopyGoesOnWithPlaceholdersAndAuthority(t *testing.T) {
 	list := []bothy.Secret{{Name: "KEY", Value: secretValue, Hosts: []string{"api.example"}}}
 	var seen []string

@@ -222,7 +222,7 @@ func TestLeavingEndsTheCommand(t *testing.T) {
 						t.Errorf("the command of %s was ended", id)
 					}
 				case <-time.After(time.Minute):
-					t.Error("the command goes on")
+					t.Error("the command continues")
 				}
 				<-done
 				var ran struct{ Stdout string }
@@ -272,7 +272,7 @@ func TestTheEndOfServeEndsItsCalls(t *testing.T) {
 		},
 	} {
 		if !end() {
-			t.Fatal("the call, or the server, goes on")
+			t.Fatal("the call, or the server, continues")
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestKilledKernelSaysSo(t *testing.T) {
 		case <-m.Done():
 		case <-time.After(time.Minute):
 			m.Destroy(t.Context())
-			t.Errorf("the machine lives on after %v", signal)
+			t.Errorf("the machine keeps running after %v", signal)
 			continue
 		}
 		if x := m.Exit(); x.Reason != bothy.EndError || !strings.Contains(x.Detail, want) {

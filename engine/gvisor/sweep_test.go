@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// A server that was killed in the midst of a rollback leaves a sandbox's new machine,
+// A server that was killed in the middle of a rollback leaves a sandbox's new machine,
 // and perhaps something of the old one under the sandbox's own name.
 func TestSweepRemovesTheEarlierMachineOfALivingSandbox(t *testing.T) {
 	dir, parent := newPlace(t)

@@ -156,7 +156,7 @@ func TestGuestEnds(t *testing.T) {
 	select {
 	case <-m.Done():
 	case <-time.After(patience):
-		t.Fatal("the machine lives on without a guest")
+		t.Fatal("the machine keeps running without a guest")
 	}
 	if x := m.Exit(); x.Reason != bothy.EndExited || !strings.Contains(x.Detail, "exit status 7") {
 		t.Errorf("exit is %+v", x)

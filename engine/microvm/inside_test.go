@@ -271,7 +271,7 @@ func limitsHold(t *testing.T, s *sandbox) {
 	}
 }
 
-// TestMemory looks at the memory of a machine that was booted, and of one that was woken,
+// TestMemory looks at the memory of a machine that was booted, and of one that was restored,
 // from both sides. Inside, there is what the limits grant, whenever they change. Outside,
 // what a program has freed comes back: pages of files stay between its own, so that no
 // large piece is free.
@@ -388,7 +388,7 @@ func TestHostDiskFull(t *testing.T) {
 	select {
 	case <-m.Done():
 	case <-time.After(patience):
-		t.Fatal("a machine that cannot write lives on")
+		t.Fatal("a machine that cannot write keeps running")
 	}
 	if x := m.Exit(); x.Reason != bothy.EndDiskFull || x.Detail == "" {
 		t.Errorf("exit is %+v", x)

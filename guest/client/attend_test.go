@@ -129,7 +129,7 @@ func TestNothingIsStartedForACallerWhoHasLeft(t *testing.T) {
 	}
 }
 
-// A terminal that was left goes on, and whoever joins it gets what was missed.
+// A terminal that was left continues, and whoever joins it gets what was missed.
 func TestTerminalIsJoined(t *testing.T) {
 	g := adopted(t)
 	first, err := g.Terminal(t.Context(), bothy.TerminalRequest{Command: bothy.Command{Line: "echo one; read line; echo got $line; sleep 300"}})

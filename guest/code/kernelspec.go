@@ -240,7 +240,7 @@ func (k *jupyterKernel) run(code string, quiet bool, fn func(Output) error) (Res
 }
 
 // waitDead waits until the process whose connection has broken is reaped, so that the reason is
-// known. A process that lives on without its connection is useless.
+// known. A process that keeps running without its connection is useless.
 func (k *jupyterKernel) waitDead() {
 	select {
 	case <-k.process.Done():

@@ -62,7 +62,7 @@ func TestOutputKeepsTheLastBytes(t *testing.T) {
 	}
 }
 
-// A command stalls while a reader is slow, and goes on when it has gone.
+// A command stalls while a reader is slow, and continues when it has gone.
 func TestOutputWaitsForItsReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := testOutput(minHeld)
@@ -91,7 +91,7 @@ func TestOutputWaitsForItsReaders(t *testing.T) {
 		r.Close()
 		synctest.Wait()
 		if _, end := o.bounds(); !done || end != 10*minHeld {
-			t.Errorf("does not go on without its reader: %d", end)
+			t.Errorf("does not continue without its reader: %d", end)
 		}
 	})
 }

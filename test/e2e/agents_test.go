@@ -361,7 +361,7 @@ func TestAgentsSandboxIsPaused(t *testing.T) {
 }
 
 // A sandbox whose budget is used up is paused, at the server's own rates, and the agent is told.
-// With more to spend it goes on.
+// With more to spend it continues.
 func TestAgentsBudgetIsUsedUp(t *testing.T) {
 	w := newAgentsWorldWith(t, 10*time.Second, "rates: {vcpu_hour: 720}\n") // 0.2 a second
 	attach := func(budget float64) {
@@ -440,7 +440,7 @@ func TestAgentsLeaseIsLost(t *testing.T) {
 	}
 }
 
-// A key that is revoked ends the work, and one that is given instead goes on with it.
+// A key that is revoked ends the work, and one that is given instead continues with it.
 func TestAgentsKeyIsRevoked(t *testing.T) {
 	w := newAgentsWorld(t, 3*time.Second)
 	s := w.queue.Session(nil)

@@ -8,7 +8,7 @@ import (
 )
 
 // TestCommandsBesideOneThatRuns has some end whose output does, and some whose output is
-// held open by a child that lives on.
+// held open by a child that keeps running.
 func TestCommandsBesideOneThatRuns(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})

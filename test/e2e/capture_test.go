@@ -117,7 +117,7 @@ func TestATemplateKeepsProcesses(t *testing.T) {
 	}
 }
 
-// Memory is woken on the image that it was written with, under whatever name that still is.
+// Memory is restored on the image that it was written with, under whatever name that still is.
 func TestProcessesOfAnImageWhoseNameIsGone(t *testing.T) {
 	b := newBox(t, bothy.SandboxCreate{})
 	b.sh("", "echo same > /workspace/file")

@@ -295,7 +295,7 @@ func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := one.Ends(); err == nil {
-		t.Error("the host that was given up goes on")
+		t.Error("the host that was given up continues")
 	}
 	if left := one.Processes(b.id); len(left) > 0 {
 		t.Errorf("of the sandbox there is: %v", left)

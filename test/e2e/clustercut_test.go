@@ -257,7 +257,7 @@ func TestNothingLeavesAHostThatIsCutOff(t *testing.T) {
 	_, last := e.heard()
 	w.mend()
 	if err := one.Ends(); err == nil {
-		t.Error("the host that was given up goes on")
+		t.Error("the host that was given up continues")
 	}
 	if left := one.Processes(b.id); len(left) > 0 {
 		t.Errorf("of the sandbox there is: %v", left)
@@ -271,7 +271,7 @@ func TestNothingLeavesAHostThatIsCutOff(t *testing.T) {
 	}
 }
 
-// A host that has the database again before its lease ends goes on as if nothing had been.
+// A host that has the database again before its lease ends continues as if nothing had been.
 func TestAHostThatIsCutOffForAMomentGoesOn(t *testing.T) {
 	t.Parallel()
 	one, two, w, e, b := cutHosts(t)

@@ -19,7 +19,7 @@ func newHostsOf(t *testing.T, url string, names ...string) []*server {
 	return newHostsWith(t, func(_ int, settings, _ string) (string, string) { return settings, url }, names...)
 }
 
-// The database is restarted, and crashes. Hosts go on with what they have, and with each other.
+// The database is restarted, and crashes. Hosts continue with what they have, and with each other.
 func TestHostsWhileTheDatabaseComesAndGoes(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.ForTest(t)
@@ -67,7 +67,7 @@ func TestHostsThroughPgBouncer(t *testing.T) {
 }
 
 // A database that was restored from an old backup does not know what hosts have. They end no
-// sandbox for its sake, and do not join it; with the newest one they go on.
+// sandbox for its sake, and do not join it; with the newest one they continue.
 func TestHostsRefuseAnOldDatabase(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.ForTest(t)
@@ -80,7 +80,7 @@ func TestHostsRefuseAnOldDatabase(t *testing.T) {
 	pg.Exec(t, url, `UPDATE server_lease SET epoch = 0; UPDATE hosts SET epoch = -epoch`)
 	for _, s := range hosts {
 		if err := s.Ends(); err == nil {
-			t.Error("a host goes on with an old database")
+			t.Error("a host continues with an old database")
 		}
 		if log := strings.Join(s.Log(), "\n"); !strings.Contains(log, "the database is older than this host") {
 			t.Errorf("it does not say why it ends:\n%s", log)

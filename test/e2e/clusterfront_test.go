@@ -78,7 +78,7 @@ func TestAnyHostKnowsALogin(t *testing.T) {
 		t.Fatalf("logging out: %d %s", status, text)
 	}
 	if _, err := io.Copy(io.Discard, stream.Body); ctx.Err() != nil {
-		t.Errorf("what was opened at the other host goes on: %v", err)
+		t.Errorf("what was opened at the other host continues: %v", err)
 	}
 	for _, s := range hosts {
 		if status, text := s.raw(t, http.MethodGet, "/v1/sandboxes", "", page); status != http.StatusUnauthorized {

@@ -214,7 +214,7 @@ func TestAHostDiesAndACheckpointIsLeft(t *testing.T) {
 	if at, err := one.Snapshots.Snapshot(t.Context(), e.Data["snapshot_id"]); err != nil || !at.Checkpoint || at.CreatedAt.Before(n.CreatedAt) {
 		t.Errorf("it was resumed from %+v, and there was %s of %v: %v", at, n.ID, n.CreatedAt, err)
 	}
-	// They go on where it is now.
+	// They continue where it is now.
 	b.awaitCheckpoint()
 	if err := one.Sandboxes.Terminate(t.Context(), b.id); err != nil {
 		t.Fatal(err)

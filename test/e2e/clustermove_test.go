@@ -42,7 +42,7 @@ func sandboxesOn(t *testing.T, s *server) map[string]int {
 	return on
 }
 
-// A sandbox that is moved goes on with its memory, processes, files, snapshots and time on the
+// A sandbox that is moved continues with its memory, processes, files, snapshots and time on the
 // other host, and nothing of it stays behind; also one that is paused, and back again.
 func TestASandboxIsMoved(t *testing.T) {
 	t.Parallel()
@@ -270,7 +270,7 @@ func (s *server) cli(t *testing.T, program string, args ...string) (string, erro
 	return string(out), err
 }
 
-// What cannot be moved goes on where it is, and the command says why.
+// What cannot be moved continues where it is, and the command says why.
 func TestADrainThatCannotEnd(t *testing.T) {
 	t.Parallel()
 	hosts := newMortalHosts(t, "one", "two")

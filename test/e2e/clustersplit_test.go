@@ -203,7 +203,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 	_, last := e.heard()
 	f.mend("one", nodeDB)
 	if err := one.Ends(); err == nil {
-		t.Error("the host that was given up goes on")
+		t.Error("the host that was given up continues")
 	}
 	if log := strings.Join(one.Log(), "\n"); !strings.Contains(log, "given this one up\" count=") {
 		t.Error("it does not say how many sandboxes it has ended")

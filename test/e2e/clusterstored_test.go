@@ -46,7 +46,7 @@ func (s *server) awaitHostLost(t *testing.T, id string) bothy.Event {
 	return s.awaitEvent(t, id, bothy.EventSandboxHostLost)
 }
 
-// What was in the object storage when its host died goes on at another: what was paused with
+// What was in the object storage when its host died continues at another: what was paused with
 // its memory, what ran as it was at its last snapshot. What had not arrived waits for its host.
 func TestAHostDiesWithObjectStorage(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,6 @@
 //
 // The attacks are Python programs under testdata that run inside a sandbox. Each
 // prints what became of everything that it tried; the test next to it says what
-// may have come of that. Meanwhile a neighbour must go on answering, and after
+// may have come of that. Meanwhile a neighbour must keep answering, and after
 // the last test nothing may be left on the host.
 package e2e

@@ -68,7 +68,7 @@ func TestNetworkLogOutlivesServerAndSleep(t *testing.T) {
 	want("at the end", 1001, 1002, 1003)
 }
 
-// A process that holds a placeholder in its memory goes on with it in a copy
+// A process that holds a placeholder in its memory continues with it in a copy
 // that asked for the secrets. One that did not ask has none.
 func TestCopiesAndSecrets(t *testing.T) {
 	t.Parallel()

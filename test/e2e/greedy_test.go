@@ -121,7 +121,7 @@ func (x *tenant) run(command string) []byte {
 	return b
 }
 
-// lives has the victim work while something goes on: not one of its calls may fail.
+// lives lets the victim work while f runs: none of its calls may fail.
 func (x *tenant) lives(t *testing.T, while func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -184,7 +184,7 @@ func (s *server) sizeOf(name string) (n int64) {
 
 // A tenant who takes all that can be had of the server's memory, database,
 // descriptors, streams and requests is stopped at a bound of its own, and is told so;
-// another one's calls go on, and all is as before when the greedy one is gone.
+// another one's calls continue, and all is as before when the greedy one is gone.
 func TestGreedyTenant(t *testing.T) {
 	s := stoppedServer(t)
 	s.NoPool, s.Settings = true, tightBounds

@@ -9,7 +9,7 @@ import (
 )
 
 // What costs the sandbox's kernel memory, and belongs to no process that could be killed
-// for it, ends in an error for who takes too much. The sandbox lives on, and what can be
+// for it, ends in an error for who takes too much. The sandbox keeps running, and what can be
 // removed is removed.
 func TestHoards(t *testing.T) {
 	t.Parallel()

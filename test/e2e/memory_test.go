@@ -85,7 +85,7 @@ func TestMemoryBombInAChild(t *testing.T) {
 }
 
 // The kernel's own memory is the sandbox's, too. What is in it cannot always be
-// freed by killing one process: the sandbox lives on, or ends and says why.
+// freed by killing one process: the sandbox keeps running, or ends and says why.
 func TestMemoryOfTheKernel(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"pipes", "sockets", "/dev/endless"} {

@@ -88,7 +88,7 @@ func (s *server) createBare(t *testing.T) (int, http.Header) {
 }
 
 // One server has a database. A second ends at once and says why; and once the database was
-// taken from the first, it ends too, while its sandbox lives on for the next.
+// taken from the first, it ends too, while its sandbox keeps running for the next.
 func TestPostgresIsOneServers(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.ForTest(t)

@@ -209,7 +209,7 @@ var neighbour = sync.OnceValues(func() (string, error) {
 })
 
 // besides checks, until the test ends, that the neighbour, the server and the
-// host go on answering.
+// host keep answering.
 func besides(t *testing.T) {
 	t.Helper()
 	id, err := neighbour()

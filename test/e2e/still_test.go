@@ -34,9 +34,9 @@ func awaitFrozen(t *testing.T, s *server, id string) {
 	}
 }
 
-// TestIdleSandboxesStandStill sees that a sandbox in which nothing goes on costs
+// TestIdleSandboxesStandStill sees that a sandbox in which nothing happens costs
 // no processor time, that its user cannot tell, and that one with a process of its
-// user's goes on.
+// user's keeps running.
 func TestIdleSandboxesStandStill(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
@@ -93,7 +93,7 @@ func TestIdleSandboxesStandStill(t *testing.T) {
 	}
 }
 
-// freeze stops a sandbox's cgroup, or has it go on, as the server does. It does not wait.
+// freeze stops a sandbox's cgroup, or has it continue, as the server does. It does not wait.
 func freeze(t *testing.T, s *server, id string, frozen bool) {
 	t.Helper()
 	file, value := filepath.Join("/sys/fs/cgroup/freezer", s.CgroupParent(), id, "freezer.state"), "THAWED"
@@ -125,7 +125,7 @@ func TestFrozenInTheMidstOfIt(t *testing.T) {
 	before := b.sh("", "wc -c </tmp/turns")
 	for deadline := time.Now().Add(hangs); b.sh("", "wc -c </tmp/turns") == before; {
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not go on after %s turns", before)
+			t.Fatalf("it does not continue after %s turns", before)
 		}
 	}
 }

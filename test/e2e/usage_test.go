@@ -7,7 +7,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// The clock of a sandbox that lives on through two crashes of its server, one of
+// The clock of a sandbox that keeps running through two crashes of its server, one of
 // them in the middle of writing what was used, shows what it has really run.
 func TestUsageThroughCrashes(t *testing.T) {
 	t.Parallel()

@@ -110,7 +110,7 @@ func (b *box) say(code string) string {
 }
 
 // allGoOn checks that every program is the one that it was, is not behind where
-// it was, and goes on.
+// it was, and continues.
 func (b *box) allGoOn(who string, since map[string]progress) {
 	b.Helper()
 	now := b.far()
@@ -143,7 +143,7 @@ print(db.execute("pragma integrity_check").fetchone()[0], db.execute("select cou
 }
 
 // TestBusySandboxIsCopied takes a live snapshot of a sandbox in which all kinds
-// of programs work, and wakes a copy: in both, every one of them goes on from
+// of programs work, and wakes a copy: in both, every one of them continues from
 // where it was.
 func TestBusySandboxIsCopied(t *testing.T) {
 	t.Parallel()

@@ -87,7 +87,7 @@ func (s *server) takesFilesOnly(t *testing.T, archive []byte) {
 	}
 	sb := c.get()
 	if c.filesOnly(sb); sb.Resumed.Detail != in.Detail {
-		t.Errorf("before its key is trusted it was woken as %+v", sb.Resumed)
+		t.Errorf("before its key is trusted it was resumed as %+v", sb.Resumed)
 	}
 }
 

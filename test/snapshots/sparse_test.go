@@ -70,7 +70,7 @@ func testMemoryIsWhole(t *testing.T, every, pages int) {
 
 // A file with holes costs a sandbox nothing, and its snapshots neither: the host's disk
 // is filled with what is in files, and a snapshot of more holes than it holds is refused
-// while the sandbox goes on.
+// while the sandbox continues.
 func TestHolesFillNoDisk(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)

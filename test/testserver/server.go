@@ -243,7 +243,7 @@ func (s *Server) Kill() error {
 	})
 }
 
-// Stop ends the server, if it runs, as an operator does; the sandboxes live on.
+// Stop ends the server, if it runs, as an operator does; the sandboxes keep running.
 func (s *Server) Stop() error { return s.end(syscall.SIGTERM, s.Ends) }
 
 // end sends a signal to a program that may have ended, or never begun, and waits.

@@ -217,7 +217,7 @@ func TestConfineShutsIn(t *testing.T) {
 	}
 }
 
-// TestConfineUnmountsWhenToldTo has the process live on when its child has ended.
+// TestConfineUnmountsWhenToldTo has the process keep running when its child has ended.
 func TestConfineUnmountsWhenToldTo(t *testing.T) {
 	forked := program([]call{
 		{number: unix.SYS_WAIT4, args: args{number(0), result}},

@@ -116,7 +116,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// field is the value of a field in the head of a patch, with the lines in which it goes on.
+// field is the value of a field in the head of a patch, with the lines in which it continues.
 func field(head, name string) (value string) {
 	in := false
 	for line := range strings.Lines(head) {

@@ -527,14 +527,14 @@ func TestWhatCannotBootIsRefused(t *testing.T) {
 	whole := goodKernel()
 	good := lz4Legacy(t, whole)
 	for want, data := range map[string][]byte{
-		"neither a bzImage nor":    []byte("#!/bin/sh\necho no kernel\n"),
-		"cut short":                bzImageOf(good, "1")[:2000],
-		"compression is not":       bzImageOf([]byte("what is this"), "1"),
-		"unpack the kernel":        bzImageOf(append(bytes.Clone(good[:len(good)-20]), good[len(good)-4:]...), "1"),
-		"no ELF file":              bzImageOf(lz4Legacy(t, []byte("this is text and not a kernel")), "1"),
-		"not for x86-64":           elfKernel(elf.EM_AARCH64, pvhNote(), "Linux version 1 ("),
-		"no entry for PVH":         elfKernel(elf.EM_X86_64, make([]byte, 24), "Linux version 1 ("),
-		"does not say its version": whole,
+		"neither a bzImage nor": []byte("#!/bin/sh\necho no kernel\n"),
+		"cut short":             bzImageOf(good, "1")[:2000],
+		"compression is not":    bzImageOf([]byte("what is this"), "1"),
+		"unpack the kernel":     bzImageOf(append(bytes.Clone(good[:len(good)-20]), good[len(good)-4:]...), "1"),
+		"no ELF file":           bzImageOf(lz4Legacy(t, []byte("this is text and not a kernel")), "1"),
+		"not for x86-64":        elfKernel(elf.EM_AARCH64, pvhNote(), "Linux version 1 ("),
+		"no entry for PVH":      elfKernel(elf.EM_X86_64, make([]byte, 24), "Linux version 1 ("),
+		"contains no version":   whole,
 	} {
 		path := put(t, "vmlinuz", data)
 		_, err := Find(t.Context(), t.TempDir(), Options{Kernel: path, Modules: t.TempDir(), Init: path})
