@@ -63,8 +63,11 @@ func dialQMP(ctx context.Context, path string) (*qmp, error) {
 
 // because prefers the reason for which the connection was closed.
 func because(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return errors.Join(context.Cause(ctx), err)
+	case errors.Is(err, os.ErrDeadlineExceeded): // of a context that ctx is derived from, and which ends first
+		return errors.Join(errSilent, err)
 	}
 	return err
 }

@@ -70,7 +70,13 @@ func restrictDevices(group string) error {
 		kind: unix.BPF_PROG_TYPE_CGROUP_DEVICE, count: uint32(len(program)),
 		insns: uint64(uintptr(unsafe.Pointer(&program[0]))), licence: uint64(uintptr(unsafe.Pointer(&licence[0]))),
 	}
-	fd, _, e := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&load)), unsafe.Sizeof(load))
+	var fd uintptr
+	e := unix.EAGAIN // as long as signals interrupt the verifier, such as those of Go's scheduler
+	for range 10 {
+		if fd, _, e = unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&load)), unsafe.Sizeof(load)); e != unix.EAGAIN {
+			break
+		}
+	}
 	runtime.KeepAlive(program)
 	runtime.KeepAlive(&licence)
 	if e != 0 {
