@@ -56,7 +56,7 @@ func (s *Service) sweepBuilds(ctx context.Context) error {
 	s.mu.Lock()
 	unknown := len(s.unattached) > 0
 	s.mu.Unlock()
-	if s.o.Builds == nil || unknown || s.o.Doubtful || s.hasUnclaimed() {
+	if s.o.Builds == nil || unknown || s.doubtful() || s.hasUnclaimed() {
 		return nil
 	}
 	_, err := s.o.Builds.Sweep(ctx, s.NeededBuilds)

@@ -289,7 +289,7 @@ func (s *Service) dropLostCheckpoints(ctx context.Context, sb *store.Sandbox) {
 // sweepCheckpoints deletes checkpoints that no sandbox lists. It does nothing if the database
 // has lost records, since a sandbox may then need one that its row does not list.
 func (s *Service) sweepCheckpoints(ctx context.Context) error {
-	if s.o.Doubtful || s.hasUnclaimed() {
+	if s.doubtful() || s.hasUnclaimed() {
 		return nil
 	}
 	all, err := s.o.Store.OwnSnapshots(ctx)

@@ -339,7 +339,7 @@ func TestCheckpointsOfNobodyAreDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As long as the database is in doubt it may be a row's.
-	w.narrow = func(o *lifecycle.Options) { o.Doubtful = true }
+	w.narrow = func(o *lifecycle.Options) { o.Doubtful = func() bool { return true } }
 	w.restart()
 	if left := w.points(); len(left) != 1 {
 		t.Errorf("with a database in doubt there are %v", left)

@@ -108,9 +108,9 @@ type Options struct {
 	// Register is a folder that records, apart from the store, which machines belong to
 	// sandboxes. Optional.
 	Register string
-	// Doubtful says that the store has lost records: then nothing that it does not know is
-	// removed.
-	Doubtful bool
+	// Doubtful reports that the store has lost records: then nothing that it does not know is
+	// removed. Optional.
+	Doubtful func() bool
 	// Clock defaults to the system's clock.
 	Clock bothy.Clock
 	Log   *slog.Logger

@@ -16,8 +16,10 @@ func (s *Service) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+func (s *Service) doubtful() bool { return s.o.Doubtful != nil && s.o.Doubtful() }
+
 func (s *Service) sweepEngine(ctx context.Context, name string, e bothy.Engine) error {
-	if s.o.Doubtful || s.hasUnclaimed() {
+	if s.doubtful() || s.hasUnclaimed() {
 		s.log.Warn("the database has lost records, so machines that seem unowned are not removed", "engine", name)
 		return nil
 	}

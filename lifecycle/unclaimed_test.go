@@ -93,7 +93,7 @@ func TestNothingIsRemovedThatADoubtfulDatabaseDoesNotKnow(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.narrow = func(o *lifecycle.Options) { o.Doubtful = doubtful }
+		w.narrow = func(o *lifecycle.Options) { o.Doubtful = func() bool { return doubtful } }
 		w.open()
 		if _, err := w.Recover(t.Context()); err != nil {
 			t.Fatal(err)

@@ -94,7 +94,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		StartShared:  s.startShared(),
 		MaxSandboxes: s.config.Sandboxes.Max,
 		Register:     RegisterFolder(s.config),
-		Doubtful:     s.missing > 0,
+		Doubtful:     s.doubtful,
 		DiskFull:     func() bool { return freeBytes(s.config.Home) < fullBelow },
 		Retention: lifecycle.Retention{
 			PerSandbox:   s.config.Snapshots.KeepPerSandbox,

@@ -19,6 +19,7 @@ const markEvery = time.Minute
 type mark struct {
 	path string
 	last int64
+	read int64 // the last id that this server has read
 }
 
 type markFile struct {
@@ -68,15 +69,13 @@ func (s *Server) watchMark(ctx context.Context) error {
 		return err
 	}
 	m, missing := openMark(filepath.Join(RegisterFolder(s.config), "database"), ends.LastID)
-	if s.missing = missing; missing > 0 {
+	s.missing.Store(missing)
+	if missing > 0 {
 		s.log.Error("the database has lost records: it was damaged, or an older copy was restored. Nothing is deleted until the next start; if this is not intended, restore a backup", "audit_records", missing)
 	}
+	m.read = ends.LastID
 	move := func() {
-		ends, err := s.store.AuditEnds(context.Background())
-		if err == nil {
-			err = m.move(ends.LastID)
-		}
-		if err != nil {
+		if err := s.moveMark(context.Background(), m); err != nil {
 			s.log.Warn("cannot update the database's mark", "error", err)
 		}
 	}
@@ -98,3 +97,25 @@ func (s *Server) watchMark(ctx context.Context) error {
 	s.undo.Add(func() { close(stop); <-done })
 	return nil
 }
+
+// moveMark updates the mark, unless the running server's database has lost records: then it
+// stays, so that the next start says so too.
+func (s *Server) moveMark(ctx context.Context, m *mark) error {
+	ends, err := s.store.AuditEnds(ctx)
+	if err != nil {
+		return err
+	}
+	missing := m.read - ends.LastID
+	if missing <= 0 {
+		m.read = ends.LastID
+		return m.move(ends.LastID)
+	}
+	if s.missing.Swap(max(missing, s.missing.Load())) == 0 {
+		s.log.Error("the database has lost records while this server was running: an older copy was restored, or it failed over to one. Nothing is deleted until the next start; stop all servers before a backup is restored", "audit_records", missing)
+	}
+	return nil
+}
+
+// doubtful reports whether the database has lost records: then nothing is deleted that it does
+// not know.
+func (s *Server) doubtful() bool { return s.missing.Load() > 0 }

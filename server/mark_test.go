@@ -1,8 +1,12 @@
 package server
 
 import (
+	"context"
+	"log/slog"
 	"path/filepath"
 	"testing"
+
+	"github.com/bothy-dev/bothy/store"
 )
 
 func TestADatabaseBehindItsMarkHasLostSomething(t *testing.T) {
@@ -26,5 +30,40 @@ func TestADatabaseBehindItsMarkHasLostSomething(t *testing.T) {
 	}
 	if _, missing := openMark(path, 5); missing != 0 {
 		t.Errorf("after the mark was moved %d are missing", missing)
+	}
+}
+
+// auditOf is a store of which only the end of the audit matters.
+type auditOf struct {
+	database
+	last int64
+}
+
+func (a *auditOf) AuditEnds(context.Context) (store.AuditEnds, error) {
+	return store.AuditEnds{LastID: a.last}, nil
+}
+
+func TestADatabaseThatLosesRecordsWhileTheServerRunsIsNoticed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "database")
+	audit := &auditOf{}
+	s := &Server{store: audit, log: slog.New(slog.DiscardHandler)}
+	m, _ := openMark(path, 0)
+	for _, last := range []int64{5, 9} {
+		audit.last = last
+		if err := s.moveMark(t.Context(), m); err != nil || s.doubtful() {
+			t.Fatalf("with %d records: %v, in doubt: %v", last, err, s.doubtful())
+		}
+	}
+	// An older copy stays in doubt, also after as much has happened again.
+	for _, last := range []int64{3, 8, 12} {
+		audit.last = last
+		if err := s.moveMark(t.Context(), m); err != nil || !s.doubtful() {
+			t.Fatalf("with %d records of 9: %v, in doubt: %v", last, err, s.doubtful())
+		}
+		if last < 9 {
+			if _, missing := openMark(path, last); missing != 9-last {
+				t.Errorf("with %d records of 9 the next start misses %d", last, missing)
+			}
+		}
 	}
 }

@@ -55,7 +55,7 @@ func (s *Server) problems() (found []string) {
 	if s.audit.Health() != nil {
 		found = append(found, "the audit cannot be stored and is kept in memory; see the server's log for the cause")
 	}
-	if s.missing > 0 {
+	if s.doubtful() {
 		found = append(found, "the database has lost records: it was damaged, or an older copy was restored; see the server's log")
 	}
 	return append(found, s.lifecycle.Problems()...)

@@ -210,7 +210,7 @@ func (s *Server) storeTree(ctx context.Context, t *store.Tree) error {
 // The records decide; nothing is deleted because a listing lacks it, or while the records may
 // be incomplete.
 func (s *Server) collectTrees(ctx context.Context, grace time.Duration) error {
-	if s.missing > 0 {
+	if s.doubtful() {
 		return nil
 	}
 	needed, err := s.neededTrees(ctx)

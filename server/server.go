@@ -105,7 +105,7 @@ type Server struct {
 	mayTake func() bool
 
 	// missing counts the audit records that the database has lost.
-	missing int64
+	missing atomic.Int64
 
 	undo cleanup.Stack
 }

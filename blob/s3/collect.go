@@ -14,10 +14,12 @@ func (s *Store) bury(name string) error {
 	return s.remember(gone, name, []byte(s.o.now().UTC().Format(time.RFC3339)))
 }
 
+func (s *Store) doubtful() bool { return s.o.Doubtful != nil && s.o.Doubtful() }
+
 // Collect deletes from the bucket what was removed longer ago than the grace time. It asks the
 // records first: a tree that they name is kept.
 func (s *Store) Collect(ctx context.Context) error {
-	if s.o.Doubtful {
+	if s.doubtful() {
 		return nil
 	}
 	names, err := s.stateNames(gone)
@@ -81,7 +83,7 @@ func (s *Store) collectOne(ctx context.Context, name string) error {
 // Sweep looks in the bucket for trees that no record names, such as those of a server that no
 // longer exists. Each is deleted once no record has named it for the grace time.
 func (s *Store) Sweep(ctx context.Context) error {
-	if s.o.Doubtful {
+	if s.doubtful() {
 		return nil
 	}
 	if err := s.bucket.Usable(); err != nil {

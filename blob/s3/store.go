@@ -38,8 +38,9 @@ type Options struct {
 	// Named reports whether the records name a tree. Trees that they name are not deleted from
 	// the bucket, and none are while it fails.
 	Named func(ctx context.Context, name string) (bool, error)
-	// Doubtful says that the records may be incomplete: then nothing is deleted.
-	Doubtful bool
+	// Doubtful reports that the records may be incomplete: then nothing is deleted. If it is
+	// nil, they are complete.
+	Doubtful func() bool
 	// OnKept is called for each tree passed to Keep once it is in the bucket.
 	OnKept func(name string)
 	// Elsewhere asks other hosts for a piece of a tree on their disks, until good accepts one.

@@ -722,10 +722,10 @@ func TestSweepAsksTheRecords(t *testing.T) {
 		}
 		other.collect()
 	}
-	other.o.Doubtful = true
+	other.o.Doubtful = func() bool { return true }
 	sweep()
 	other.now.Add(int64(2 * time.Hour))
-	other.o.Doubtful = false
+	other.o.Doubtful = nil
 	sweep() // since now nothing names it
 	if !h.inBucket("orphan") {
 		t.Fatal("what was not known for less than the grace time was removed")
