@@ -31,6 +31,8 @@ func kindOfUse(r *http.Request, sandbox string) kind {
 		return use
 	case r.Method == http.MethodPost && len(parts) == 1:
 		return kindOfLast[parts[0]]
+	case r.Method == http.MethodDelete && parts[0] == "":
+		return remove
 	}
 	return other
 }

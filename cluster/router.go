@@ -129,6 +129,7 @@ const (
 	wake         // resumes a paused sandbox
 	use          // resumes it if it has auto_resume
 	restart      // restarts an ended sandbox, on any host
+	remove       // ends a sandbox, also one of a dead host
 	move         // moves a sandbox, and must not pass the gate: it waits for the other requests
 )
 
@@ -422,13 +423,15 @@ func (x *Router) owned(w http.ResponseWriter, r *http.Request, t target, c Calle
 	switch {
 	case o.Host == x.o.Hosts.Self(), o.Host == "", o.Sandbox.Ended() && (o.Dead || peer != nil):
 		return false
+	case o.Dead && t.kind == remove:
+		return false // any host may end it, once it has checked that the caller may
 	case peer != nil:
 		// The forwarding host used a stale owner. It reads the database and tries again.
 		x.o.Fail(w, r, elsewhere("what this request is about"))
 		return true
 	case o.Dead:
 		e := bothy.Errorf(bothy.CodeStore, "the host %s is dead, and only it has the snapshot of this sandbox", o.Host).
-			WithHint("Ask the operator to start that host again, or create another sandbox.")
+			WithHint("Ask the operator to start that host again, or delete the sandbox and create another.")
 		e.RetryAfter = time.Minute
 		x.o.Fail(w, r, e)
 		return true

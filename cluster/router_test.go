@@ -433,3 +433,31 @@ func fetch(t *testing.T, url string) string {
 	}
 	return fmt.Sprintf("%d %s", res.StatusCode, strings.TrimSpace(string(b)))
 }
+
+// A sandbox that only a dead host could resume can be deleted through any host, and nothing else
+// can be done with it.
+func TestASandboxOfADeadHostCanBeDeleted(t *testing.T) {
+	s := &shared{owner: store.Ownership{Host: "dead", Dead: true, Sandbox: bothy.StatePaused}}
+	one := newRouter(t, s)
+	for request, want := range map[string]string{
+		"DELETE /v1/sandboxes/" + aSandbox:                   "200 here",
+		"DELETE /sandboxes/" + aSandbox:                      "200 here",
+		"DELETE /v1/sandboxes/" + aSandbox + "/files?path=a": "599 store_unavailable",
+		"POST /v1/sandboxes/" + aSandbox + "/resume":         "599 store_unavailable",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		req, err := http.NewRequestWithContext(t.Context(), method, one.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if got := fmt.Sprintf("%d %s", res.StatusCode, strings.TrimSpace(string(b))); err != nil || got != want {
+			t.Errorf("%s: %s, %v", request, got, err)
+		}
+	}
+}

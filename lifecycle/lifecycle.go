@@ -72,6 +72,9 @@ type Options struct {
 	// Elsewhere counts a project's running sandboxes on other hosts that share the store.
 	// Optional.
 	Elsewhere func(ctx context.Context, projectID string) (int, error)
+	// ClaimDead makes this host the owner of a paused sandbox of a dead host (see store.Hosts).
+	// Optional.
+	ClaimDead func(ctx context.Context, id string) (bool, error)
 	// StartShared stores a starting sandbox within the limits of all hosts (see store.Hosts).
 	// It is set together with Elsewhere.
 	StartShared func(ctx context.Context, sb *store.Sandbox, b store.StartBounds) error

@@ -374,3 +374,25 @@ func TestOneOfSeveralHostsResumesWhatIsLost(t *testing.T) {
 		}
 	}
 }
+
+// A sandbox is claimed from its dead host once the caller is known to be allowed to end it.
+func TestOnlyTheOwnerClaimsFromADeadHost(t *testing.T) {
+	w := newWorld(t)
+	claimed := 0
+	w.narrow = func(o *lifecycle.Options) {
+		o.ClaimDead = func(context.Context, string) (bool, error) { claimed++; return true, nil }
+	}
+	w.restart()
+	id := w.create(bothy.SandboxCreate{}).ID
+	w.pause(id)
+	wantCode(t, w.Terminate(as(t, "others"), id), bothy.CodeSandboxNotFound)
+	if claimed != 0 {
+		t.Error("somebody else's request claimed it")
+	}
+	if err := w.Terminate(w.me(), id); err != nil || claimed != 1 {
+		t.Errorf("%v, it was claimed %d times", err, claimed)
+	}
+	if sb := w.get(id); sb.State != bothy.StateStopped {
+		t.Errorf("it is %s", sb.State)
+	}
+}

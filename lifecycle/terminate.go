@@ -14,7 +14,17 @@ func (s *Service) Terminate(ctx context.Context, id string) error {
 		return err
 	}
 	// Finish even if the caller leaves.
-	return s.terminate(context.WithoutCancel(ctx), id, bothy.Exit{Reason: bothy.EndTerminated, Detail: "a client terminated it"})
+	ctx = context.WithoutCancel(ctx)
+	if s.o.ClaimDead != nil && s.instance(id) == nil {
+		claimed, err := s.o.ClaimDead(ctx, id)
+		if err != nil {
+			return err
+		}
+		if claimed {
+			s.Claimed(id)
+		}
+	}
+	return s.terminate(ctx, id, bothy.Exit{Reason: bothy.EndTerminated, Detail: "a client terminated it"})
 }
 
 // terminate ends a sandbox. If it has already ended it does nothing.

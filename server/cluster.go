@@ -82,6 +82,14 @@ func (s *Server) startShared() func(context.Context, *store.Sandbox, store.Start
 	return s.hosts.StartSandbox
 }
 
+// claimDead claims a sandbox of a dead host in order to end it. It is nil without a cluster.
+func (s *Server) claimDead() func(context.Context, string) (bool, error) {
+	if s.hosts == nil {
+		return nil
+	}
+	return s.hosts.ClaimDead
+}
+
 // countsStorage reports whether this host meters snapshots and templates for all hosts.
 func (s *Server) countsStorage() func() bool {
 	if s.hosts == nil {

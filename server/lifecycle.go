@@ -92,6 +92,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		HostLabels:   s.hostLabels(),
 		Elsewhere:    s.elsewhere(),
 		StartShared:  s.startShared(),
+		ClaimDead:    s.claimDead(),
 		MaxSandboxes: s.config.Sandboxes.Max,
 		Register:     RegisterFolder(s.config),
 		Doubtful:     s.doubtful,

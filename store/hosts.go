@@ -44,6 +44,9 @@ type Hosts interface {
 	// ClaimSandbox makes this host the owner of a sandbox that has no host, or that has ended
 	// and whose host is dead. It reports whether it did.
 	ClaimSandbox(ctx context.Context, id string) (bool, error)
+	// ClaimDead makes this host the owner of a paused sandbox whose host is dead, in order to
+	// end it. Its snapshots stay that host's. It reports whether it did.
+	ClaimDead(ctx context.Context, id string) (bool, error)
 	// ReleaseSandbox stores sb, which this host owns and which is paused at a snapshot that
 	// others can get, as a sandbox without a host, together with its snapshots.
 	ReleaseSandbox(ctx context.Context, sb *Sandbox) error

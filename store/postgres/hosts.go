@@ -429,6 +429,13 @@ func (s *Store) ClaimSandbox(ctx context.Context, id string) (claimed bool, err 
 	return claimed && err == nil, err
 }
 
+// ClaimDead implements store.Hosts. The lock keeps the host from coming back meanwhile.
+func (s *Store) ClaimDead(ctx context.Context, id string) (bool, error) {
+	n, err := s.change(ctx, "claim a sandbox of a dead host", once, do(`UPDATE sandboxes SET host = $2, host_epoch = $3 WHERE id = $1 AND state = 'paused'
+		AND EXISTS (SELECT 1 FROM hosts h WHERE h.id = sandboxes.host AND dead_at IS NOT NULL FOR SHARE)`, id, s.member.Name, s.lease.epoch))
+	return err == nil && n == 1, err
+}
+
 // ReleaseSandbox implements store.Hosts.
 func (s *Store) ReleaseSandbox(ctx context.Context, sb *store.Sandbox) error {
 	text, err := record.EncodeSandbox(sb)

@@ -86,3 +86,35 @@ func TestASandboxThatHasEndedIsTakenFromADeadHost(t *testing.T) {
 	claim("sbx2", false)
 	must(t, two.PutSandbox(ctx, sandbox("sbx1", bothy.StateRunning)))
 }
+
+// One that waits for a dead host can be claimed in order to end it, and then it is not that
+// host's when it is back.
+func TestASandboxOfADeadHostIsClaimedToEndIt(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	dead, two := crashed(t, url, "dead"), member(t, url, "two")
+	defer two.Close()
+	must(t, dead.PutSandbox(ctx, sandbox("sbx1", bothy.StatePaused)))
+	claim := func(want bool) {
+		t.Helper()
+		if ok, err := two.ClaimDead(ctx, "sbx1"); err != nil || ok != want {
+			t.Errorf("it was claimed: %v %v", ok, err)
+		}
+	}
+	claim(false)
+	keep := func(*store.Sandbox, string, func(string) *bothy.Snapshot) (bool, bothy.Event) {
+		return false, bothy.Event{}
+	}
+	if done, err := two.BuryHosts(ctx, 0, keep); err != nil || len(done) != 1 {
+		t.Fatal(done, err)
+	}
+	claim(true)
+	claim(false)
+	must(t, two.PutSandbox(ctx, sandbox("sbx1", bothy.StateStopped)))
+	must(t, two.RemoveHost(ctx, "dead"))
+	dead.Close()
+	back := member(t, url, "dead")
+	defer back.Close()
+	if err := back.PutSandbox(ctx, sandbox("sbx1", bothy.StateRunning)); bothy.ErrorCode(err) != bothy.CodeMisdirected {
+		t.Errorf("its host changed it when it was back: %v", err)
+	}
+}

@@ -196,8 +196,11 @@ func TestAHostDies(t *testing.T) {
 	b := one.boxOn(t, "one", bothy.SandboxCreate{MemoryMB: 64, Name: "runs"})
 	paused := one.boxOn(t, "one", bothy.SandboxCreate{MemoryMB: 64, Name: "paused"})
 	paused.write("/workspace/file", "content")
-	if _, err := one.Snapshots.Pause(t.Context(), paused.id, bothy.PauseOptions{}); err != nil {
-		t.Fatal(err)
+	unwanted := one.boxOn(t, "one", bothy.SandboxCreate{MemoryMB: 64, Name: "unwanted"})
+	for _, b := range []*box{paused, unwanted} {
+		if _, err := one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := one.Kill(); err != nil {
 		t.Fatal(err)
@@ -220,6 +223,10 @@ func TestAHostDies(t *testing.T) {
 	if _, err := two.Snapshots.Resume(t.Context(), paused.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeStore {
 		t.Errorf("a sandbox whose snapshot is away was resumed: %v", err)
 	}
+	// Whoever does not want to wait deletes it, also without that host.
+	if err := two.Sandboxes.Terminate(t.Context(), unwanted.id); err != nil {
+		t.Errorf("a sandbox whose snapshot is away cannot be deleted: %v", err)
+	}
 	if err := one.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -231,6 +238,13 @@ func TestAHostDies(t *testing.T) {
 	}
 	if left := one.Processes(b.id); len(left) > 0 {
 		t.Errorf("of the sandbox that has ended elsewhere there is: %v", left)
+	}
+	if sb := unwanted.at(one).get(); sb.State != bothy.StateStopped {
+		t.Errorf("on its host that is back, the sandbox that was deleted is %s", sb.State)
+	}
+	page, err := one.Snapshots.Snapshots(t.Context(), bothy.SnapshotFilter{SandboxID: unwanted.id})
+	if err != nil || len(page.Items) > 0 {
+		t.Errorf("on its host that is back, its snapshots are %v, %v", page.Items, err)
 	}
 }
 
