@@ -22,12 +22,12 @@ const foreignTimeout = 5 * time.Second
 // announce prints where the server listens and where a key for it is. Unless a file was given,
 // the key is written to where the user's commands look for it. done is called when the server
 // has ended.
-func (a *app) announce(ctx context.Context, s *server.Server, bootstrap string) (done func(), err error) {
+func (a *app) announce(ctx context.Context, s *server.Server, bootstrap, certificate string) (done func(), err error) {
 	path, err := s.FirstKey(ctx, bootstrap)
 	if err != nil {
 		return nil, err
 	}
-	if done, err = saveServerFile(ctx, s, path); err != nil {
+	if done, err = saveServerFile(ctx, s, path, certificate); err != nil {
 		return nil, err
 	}
 	key := "in " + path
@@ -51,12 +51,17 @@ func (a *app) announce(ctx context.Context, s *server.Server, bootstrap string) 
 
 // saveServerFile tells bothy up and down that this process is the server of its home, until done
 // is called. On a full disk it keeps trying.
-func saveServerFile(ctx context.Context, s *server.Server, credentials string) (done func(), err error) {
+func saveServerFile(ctx context.Context, s *server.Server, credentials, certificate string) (done func(), err error) {
 	f, err := describeServer(os.Getpid(), s.Addr().String())
 	if err != nil {
 		return nil, err
 	}
 	f.Credentials = credentials
+	if certificate != "" {
+		if f.Certificate, err = filepath.Abs(certificate); err != nil {
+			return nil, err
+		}
+	}
 	path := filepath.Join(s.Home(), serverFileName)
 	save := func() error { return f.saveTo(path) }
 	if err := save(); isDiskFull(err) {

@@ -175,6 +175,15 @@ that run before a server is stopped. A host that is named stays as it is until u
 		if deadline < 0 {
 			return usageError(cmd, fmt.Errorf("--deadline %s is less than 0", deadline))
 		}
+		if self && a.url == "" && os.Getenv("BOTHY_URL") == "" {
+			own, err := a.connectToSelf()
+			if err != nil {
+				return err
+			}
+			if own != nil {
+				s = own
+			}
+		}
 		return a.drainHost(ctx, s, args, deadline)
 	})
 	return cmd

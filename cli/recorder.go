@@ -16,6 +16,8 @@ const maxRecorded = 64 << 20
 // recorder is an http.RoundTripper that keeps a copy of the last JSON answer,
 // so that --json prints the very bytes that the API sent.
 type recorder struct {
+	// base sends the requests; nil means plainTransport.
+	base   http.RoundTripper
 	mu     sync.Mutex
 	last   *bytes.Buffer
 	failed bool
@@ -34,7 +36,11 @@ var plainTransport = sync.OnceValue(client.Transport)
 
 // RoundTrip implements http.RoundTripper.
 func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := plainTransport().RoundTrip(req)
+	base := r.base
+	if base == nil {
+		base = plainTransport()
+	}
+	resp, err := base.RoundTrip(req)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.held {

@@ -128,7 +128,7 @@ func (a *app) serve(ctx context.Context, c config.Config, bootstrap string) erro
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	done, err := a.announce(ctx, s, bootstrap)
+	done, err := a.announce(ctx, s, bootstrap, c.TLS.CertFile)
 	if done != nil {
 		defer done()
 	}

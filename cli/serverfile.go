@@ -25,6 +25,8 @@ type serverFile struct {
 	Listen string `json:"listen"`
 	// Credentials is the file with a key of this server, if there is one.
 	Credentials string `json:"credentials,omitempty"`
+	// Certificate is the file with its certificate, if it has one.
+	Certificate string `json:"certificate,omitempty"`
 }
 
 // serverFileName is the file's name in a home.
