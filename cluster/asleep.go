@@ -17,7 +17,7 @@ var (
 	// kindOfTool is the kind of a call of an MCP tool.
 	kindOfTool = map[string]kind{
 		"create_sandbox": create, "build_template": build, "get_build": build,
-		"resume_sandbox": wake, "fork_sandbox": wake, "restart_sandbox": restart,
+		"resume_sandbox": wake, "fork_sandbox": wake, "restart_sandbox": restart, "terminate_sandbox": remove,
 		"run_shell": use, "run_code": use, "write_file": use, "read_file": use, "list_files": use,
 	}
 )

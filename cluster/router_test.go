@@ -439,14 +439,10 @@ func fetch(t *testing.T, url string) string {
 func TestASandboxOfADeadHostCanBeDeleted(t *testing.T) {
 	s := &shared{owner: store.Ownership{Host: "dead", Dead: true, Sandbox: bothy.StatePaused}}
 	one := newRouter(t, s)
-	for request, want := range map[string]string{
-		"DELETE /v1/sandboxes/" + aSandbox:                   "200 here",
-		"DELETE /sandboxes/" + aSandbox:                      "200 here",
-		"DELETE /v1/sandboxes/" + aSandbox + "/files?path=a": "599 store_unavailable",
-		"POST /v1/sandboxes/" + aSandbox + "/resume":         "599 store_unavailable",
-	} {
+	ask := func(request, body string) string {
+		t.Helper()
 		method, path, _ := strings.Cut(request, " ")
-		req, err := http.NewRequestWithContext(t.Context(), method, one.URL+path, nil)
+		req, err := http.NewRequestWithContext(t.Context(), method, one.URL+path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -454,10 +450,28 @@ func TestASandboxOfADeadHostCanBeDeleted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer res.Body.Close()
 		b, err := io.ReadAll(res.Body)
-		res.Body.Close()
-		if got := fmt.Sprintf("%d %s", res.StatusCode, strings.TrimSpace(string(b))); err != nil || got != want {
-			t.Errorf("%s: %s, %v", request, got, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%d %s", res.StatusCode, strings.TrimSpace(string(b)))
+	}
+	for request, want := range map[string]string{
+		"DELETE /v1/sandboxes/" + aSandbox:                   "200 here",
+		"DELETE /sandboxes/" + aSandbox:                      "200 here",
+		"DELETE /v1/containers/" + aSandbox:                  "200 here",
+		"DELETE /v1/sandboxes/" + aSandbox + "/files?path=a": "599 store_unavailable",
+		"POST /v1/sandboxes/" + aSandbox + "/resume":         "599 store_unavailable",
+	} {
+		if got := ask(request, ""); got != want {
+			t.Errorf("%s: %s", request, got)
+		}
+	}
+	for tool, want := range map[string]string{"terminate_sandbox": "200 here", "resume_sandbox": "599 store_unavailable"} {
+		body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":{"sandbox_id":"` + aSandbox + `"}}}`
+		if got := ask("POST /mcp", body); got != want {
+			t.Errorf("an agent's %s: %s", tool, got)
 		}
 	}
 }

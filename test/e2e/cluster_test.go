@@ -3,9 +3,12 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -196,8 +199,11 @@ func TestAHostDies(t *testing.T) {
 	b := one.boxOn(t, "one", bothy.SandboxCreate{MemoryMB: 64, Name: "runs"})
 	paused := one.boxOn(t, "one", bothy.SandboxCreate{MemoryMB: 64, Name: "paused"})
 	paused.write("/workspace/file", "content")
-	unwanted := one.boxOn(t, "one", bothy.SandboxCreate{MemoryMB: 64, Name: "unwanted"})
-	for _, b := range []*box{paused, unwanted} {
+	unwanted := map[string]*box{}
+	for _, by := range []string{"the API", "an agent", "E2B"} {
+		unwanted[by] = one.boxOn(t, "one", bothy.SandboxCreate{MemoryMB: 64})
+	}
+	for _, b := range append(slices.Collect(maps.Values(unwanted)), paused) {
 		if _, err := one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -224,8 +230,14 @@ func TestAHostDies(t *testing.T) {
 		t.Errorf("a sandbox whose snapshot is away was resumed: %v", err)
 	}
 	// Whoever does not want to wait deletes it, also without that host.
-	if err := two.Sandboxes.Terminate(t.Context(), unwanted.id); err != nil {
+	if err := two.Sandboxes.Terminate(t.Context(), unwanted["the API"].id); err != nil {
 		t.Errorf("a sandbox whose snapshot is away cannot be deleted: %v", err)
+	}
+	if r := two.agent(t, "terminate_sandbox", map[string]any{"sandbox_id": unwanted["an agent"].id}); r.IsError {
+		t.Errorf("an agent cannot delete it: %+v", r)
+	}
+	if status, text := two.raw(t, http.MethodDelete, "/sandboxes/"+unwanted["E2B"].id, "", http.Header{"X-Api-Key": {two.Key}}); status != http.StatusNoContent {
+		t.Errorf("E2B's SDKs cannot delete it: %d %s", status, text)
 	}
 	if err := one.Start(); err != nil {
 		t.Fatal(err)
@@ -239,12 +251,14 @@ func TestAHostDies(t *testing.T) {
 	if left := one.Processes(b.id); len(left) > 0 {
 		t.Errorf("of the sandbox that has ended elsewhere there is: %v", left)
 	}
-	if sb := unwanted.at(one).get(); sb.State != bothy.StateStopped {
-		t.Errorf("on its host that is back, the sandbox that was deleted is %s", sb.State)
-	}
-	page, err := one.Snapshots.Snapshots(t.Context(), bothy.SnapshotFilter{SandboxID: unwanted.id})
-	if err != nil || len(page.Items) > 0 {
-		t.Errorf("on its host that is back, its snapshots are %v, %v", page.Items, err)
+	for by, b := range unwanted {
+		if sb := b.at(one).get(); sb.State != bothy.StateStopped {
+			t.Errorf("on its host that is back, the sandbox that %s deleted is %s", by, sb.State)
+		}
+		page, err := one.Snapshots.Snapshots(t.Context(), bothy.SnapshotFilter{SandboxID: b.id})
+		if err != nil || len(page.Items) > 0 {
+			t.Errorf("on its host that is back, the snapshots of the sandbox that %s deleted are %v, %v", by, page.Items, err)
+		}
 	}
 }
 

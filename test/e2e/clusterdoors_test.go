@@ -19,6 +19,25 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
+// agent calls a tool as an agent's client does.
+func (s *server) agent(t *testing.T, tool string, args map[string]any) *sdk.CallToolResult {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	session, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(ctx, &sdk.StreamableClientTransport{
+		Endpoint: s.URL() + "/api/sandboxes/mcp", HTTPClient: &http.Client{Transport: keyed{s.Key}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	r, err := session.CallTool(ctx, &sdk.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // Whatever goes to a sandbox may go through a host that does not have it: terminals, ports,
 // links, streams, large files, agents and E2B's SDKs.
 func TestAnyHostCarriesWhatGoesToASandbox(t *testing.T) {
@@ -138,17 +157,9 @@ func TestAnyHostCarriesWhatGoesToASandbox(t *testing.T) {
 	})
 
 	t.Run("an agent", func(t *testing.T) {
-		c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
-		s, err := c.Connect(ctx, &sdk.StreamableClientTransport{
-			Endpoint: two.URL() + "/api/sandboxes/mcp", HTTPClient: &http.Client{Transport: keyed{two.Key}},
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		r, err := s.CallTool(ctx, &sdk.CallToolParams{Name: "run_shell", Arguments: map[string]any{"sandbox_id": b.id, "command": "echo hello"}})
-		if err != nil || r.IsError {
-			t.Fatalf("%v, %+v", err, r)
+		r := two.agent(t, "run_shell", map[string]any{"sandbox_id": b.id, "command": "echo hello"})
+		if r.IsError {
+			t.Fatalf("%+v", r)
 		}
 		if out := r.StructuredContent.(map[string]any); out["stdout"] != "hello\n" {
 			t.Errorf("got %v", out)
