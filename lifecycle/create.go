@@ -54,7 +54,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (_ *bothy
 		return nil, err
 	}
 	if t.Memory != nil && (asked.Engine == "" || asked.Engine == t.Memory.Engine) {
-		return s.createFromMemory(ctx, asked, t)
+		return s.createFromMemory(ctx, sb.ProjectID, asked, t)
 	}
 	sb.TemplateDigest = t.Digest
 	return s.createOf(ctx, sb, t, "", req, func() (*instance.Instance, error) { return s.startNew(ctx, sb, t) })
@@ -144,18 +144,24 @@ func (s *Service) created(ctx context.Context, sb *store.Sandbox, l *instance.In
 	return sb.Public(), nil
 }
 
-// allow returns an error if a new sandbox exceeds its project's budget or plan.
+// allow returns an error if a new sandbox exceeds its project's budget or plan, and counts it
+// against the plan's rate.
 func (s *Service) allow(ctx context.Context, sb *store.Sandbox) error {
+	if err := s.allowSize(ctx, sb); err != nil {
+		return err
+	}
+	return s.admission.CheckRate(ctx, sb.ProjectID)
+}
+
+// allowSize is allow without the rate.
+func (s *Service) allowSize(ctx context.Context, sb *store.Sandbox) error {
 	if err := s.o.Meter.Allow(sb); err != nil {
 		return err
 	}
 	if err := s.admission.Check(ctx, &sb.Sandbox); err != nil {
 		return err
 	}
-	if err := s.checkRoomToPause(ctx, sb); err != nil {
-		return err
-	}
-	return s.admission.CheckRate(ctx, sb.ProjectID)
+	return s.checkRoomToPause(ctx, sb)
 }
 
 // createFrom creates a sandbox from a snapshot. It has the snapshot's size.
@@ -382,12 +388,9 @@ func (s *Service) startCopy(ctx context.Context, c *store.Sandbox, from *frozen)
 	return nil
 }
 
-// createFromMemory creates a sandbox from a template with memory.
-func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate, t *store.Template) (*bothy.Sandbox, error) {
-	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
-	if err != nil {
-		return nil, err
-	}
+// createFromMemory creates a sandbox from a template with memory. It is already counted against
+// the plan's rate.
+func (s *Service) createFromMemory(ctx context.Context, project string, req bothy.SandboxCreate, t *store.Template) (*bothy.Sandbox, error) {
 	from := t.Memory
 	dir, m, done, err := s.openSnapshot(ctx, from.SnapshotID)
 	if err != nil {
@@ -407,8 +410,8 @@ func (s *Service) createFromMemory(ctx context.Context, req bothy.SandboxCreate,
 	if err != nil {
 		return nil, err
 	}
-	sb.ProjectID, sb.TemplateDigest = caller.ProjectID, m.Sandbox.TemplateDigest
-	if err := s.allow(ctx, sb); err != nil {
+	sb.ProjectID, sb.TemplateDigest = project, m.Sandbox.TemplateDigest
+	if err := s.allowSize(ctx, sb); err != nil {
 		return nil, err
 	}
 	files, err := s.templateOf(ctx, sb.ProjectID, m.Sandbox.Template, m.Sandbox.TemplateDigest)

@@ -134,3 +134,13 @@ func TestTheStoreIsNotAskedBeforeItLetsOneMoreStart(t *testing.T) {
 	w.clock.pass(2 * time.Second)
 	w.create(small("a"))
 }
+
+func TestACreateFromATemplateWithMemoryCountsOnce(t *testing.T) {
+	w, _ := withOthers(t, warm.Options{}, bothy.Plan{Name: "slow", CreatesPerMinute: 3})
+	w.templates.(*shelf).keep(w, "server", w.create(small("a")))
+	for range 2 {
+		w.create(small("server"))
+	}
+	_, err := w.tryCreate(small("server"))
+	wantCode(t, err, bothy.CodeRateLimited)
+}
