@@ -90,7 +90,7 @@ type HostInvitation struct {
 // HostUpdate changes what is wanted of a host.
 type HostUpdate struct {
 	State HostState `json:"state"`
-	// UntilRestart has a host that drains be up again once its server is started anew.
+	// UntilRestart ends a drain when the server of the host is restarted.
 	UntilRestart bool `json:"until_restart,omitempty"`
 }
 
@@ -105,7 +105,7 @@ type MovedSandbox struct {
 	SandboxID string `json:"sandbox_id"`
 	From      string `json:"from"`
 	To        string `json:"to"`
-	// StillMS is for how many milliseconds a running sandbox stood still.
+	// StillMS is for how many milliseconds a running sandbox was frozen.
 	StillMS int64 `json:"still_ms"`
 }
 
@@ -123,7 +123,7 @@ type ClusterService interface {
 	MoveSandbox(ctx context.Context, id string, m SandboxMove) (*MovedSandbox, error)
 }
 
-// maxHostTemplates is how many templates a host tells of, and hostTemplate how much of each.
+// maxHostTemplates is how many templates a host reports, and hostTemplate how much of each.
 const (
 	maxHostTemplates = 64
 	hostTemplate     = 12

@@ -199,8 +199,8 @@ type Preparer interface {
 
 // An Announcer is a Machine that tells when its guest can be asked.
 type Announcer interface {
-	// Announced returns when the guest listens, or when it is not known. Who asks
-	// earlier asks in vain.
+	// Announced returns when the guest listens, or when it is not known. A request before
+	// that fails.
 	Announced(ctx context.Context)
 }
 

@@ -58,7 +58,7 @@ func (n *Network) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("network.allow_ports holds a %s: ports are numbers from 1 to 65535", wrong.Value)
 	}
 	if list, bad := notARange(b); err != nil && bad != "" {
-		return fmt.Errorf("network.%s holds %q, which is no range of addresses: write it like \"192.0.2.0/24\", or \"192.0.2.7/32\" for one address", list, bad)
+		return fmt.Errorf("network.%s holds %q, which is not a range of addresses: write it like \"192.0.2.0/24\", or \"192.0.2.7/32\" for one address", list, bad)
 	}
 	if err != nil {
 		return fmt.Errorf("network must be \"off\", \"restricted\", \"open\" or an object: %w", err)

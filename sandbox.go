@@ -80,7 +80,7 @@ const (
 	HostLossFail OnHostLoss = "fail"
 )
 
-// HostLoss tells of the last time that a sandbox which ran lost its host, and was paused.
+// HostLoss describes the last time that a sandbox which ran lost its host, and was paused.
 type HostLoss struct {
 	// Host is empty for a server that is alone.
 	Host string    `json:"host,omitempty"`

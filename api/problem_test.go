@@ -96,7 +96,7 @@ func TestMalformedRequests(t *testing.T) {
 		{"unknown end", "POST", "/v1/sandboxes", `{"on_timeout":"explode"}`, bothy.CodeInvalid, "terminate, pause", ""},
 		{"unknown field", "POST", "/v1/sandboxes", `{"memory":5}`, bothy.CodeInvalid, "memory: unexpected property", "memory_mb"},
 		{"wrong case", "POST", "/v1/sandboxes", `{"CPU":1}`, bothy.CodeInvalid, "CPU", "cpu"},
-		{"bad range", "POST", "/v1/sandboxes", `{"network":{"allow_cidrs":["192.0.2.0/24","10.0.0.0/99"]}}`, bothy.CodeInvalid, `"10.0.0.0/99", which is no range of addresses`, ""},
+		{"bad range", "POST", "/v1/sandboxes", `{"network":{"allow_cidrs":["192.0.2.0/24","10.0.0.0/99"]}}`, bothy.CodeInvalid, `"10.0.0.0/99", which is not a range of addresses`, ""},
 		{"unknown mode", "POST", "/v1/sandboxes", `{"network":"some"}`, bothy.CodeInvalid, `"some" is not one of off, restricted, open`, ""},
 		{"misspelt rule", "POST", "/v1/sandboxes", `{"network":{"allow_domain":["x"]}}`, bothy.CodeInvalid, "allow_domain", ""},
 		{"bad range", "POST", "/v1/sandboxes", `{"network":{"allow_cidrs":["1.2.3"]}}`, bothy.CodeInvalid, "1.2.3", ""},

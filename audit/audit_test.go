@@ -217,7 +217,7 @@ func TestChangesAreFound(t *testing.T) {
 	}
 }
 
-// Whoever kept a head finds out when the whole chain was made anew.
+// A head that was kept reveals that the whole chain was rewritten.
 func TestAKeptHeadProvesThePast(t *testing.T) {
 	f := open(t, audit.Options{})
 	f.did("exec")

@@ -35,7 +35,7 @@ type Holder interface {
 const gapMargin = 50 * time.Millisecond
 
 // Gap makes the program read its clock continuously while f runs. It returns the largest step of
-// the clock, in milliseconds: for so long did the program stand still.
+// the clock, in milliseconds: how long the program was frozen.
 func Gap(ctx context.Context, h Holder, f func() error) (float64, error) {
 	if err := h.Signal(ctx, syscall.SIGUSR1); err != nil {
 		return 0, err
@@ -171,7 +171,7 @@ func PauseAndResume(h *Held) Subject {
 	}}
 }
 
-// TakeLive is a subject: how long a live snapshot makes a program stand still, how long the
+// TakeLive is a subject: how long a live snapshot freezes a program, how long the
 // request takes, and for comparison the largest gap that the program sees in the same time
 // without a snapshot.
 func TakeLive(h *Held) Subject {

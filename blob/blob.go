@@ -24,7 +24,7 @@ type Store interface {
 	// fs.ErrNotExist.
 	Open(ctx context.Context, name string) (dir string, release func(), err error)
 	// Remove deletes a tree: it is no longer found, and those who have it open keep it until
-	// they release it. Removing a missing tree is no error.
+	// they release it. Removing a missing tree is not an error.
 	Remove(ctx context.Context, name string) error
 	// List names the trees, sorted.
 	List(ctx context.Context) ([]string, error)

@@ -69,7 +69,7 @@ func OpenACME(o ACMEOptions) (*ACME, error) {
 	a.stop = stop
 	if err := a.config.ManageAsync(ctx, o.Domains); err != nil {
 		a.Close()
-		return nil, bothy.Errorf(bothy.CodeInvalid, "tls.acme: no certificate can be got for %v: %v", o.Domains, err).
+		return nil, bothy.Errorf(bothy.CodeInvalid, "tls.acme: no certificate can be issued for %v: %v", o.Domains, err).
 			WithHint("Give names that lead to this host from the internet.")
 	}
 	return a, nil

@@ -251,7 +251,7 @@ func (a *app) drainHost(ctx context.Context, s *session, args []string, deadline
 		if h.MoveProblem != "" {
 			e.Detail += "; the last that could not be moved: " + h.MoveProblem
 		}
-		return e.WithHint("They go on there. Drain it again with more time, or see what the other hosts have room for: `bothy host ls`.")
+		return e.WithHint("They continue there. Drain it again with more time, or see what the other hosts have room for: `bothy host ls`.")
 	}
 }
 
@@ -276,7 +276,7 @@ key, which can move the sandboxes of all projects.`,
 			return err
 		}
 		return a.show(m, func(w io.Writer) {
-			fmt.Fprintf(w, "%s is on %s now; it stood still for %d ms\n", m.SandboxID, m.To, m.StillMS)
+			fmt.Fprintf(w, "%s is on %s now; it was frozen for %d ms\n", m.SandboxID, m.To, m.StillMS)
 		})
 	})
 	return cmd

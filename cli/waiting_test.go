@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// preparing tells of a preparation, in a history with an older one.
+// preparing emits the events of a preparation, in a history with an older one.
 type preparing struct{ begun time.Time }
 
 func (p preparing) Events(ctx context.Context, _ bothy.EventFilter, fn func(bothy.Event) error) error {

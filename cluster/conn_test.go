@@ -65,7 +65,7 @@ func TestAConnectionThatIsCutOffEnds(t *testing.T) {
 	}
 }
 
-// One whose other end lives, and does not read, goes on however long that takes.
+// One whose other end lives, and does not read, continues however long that takes.
 func TestAConnectionThatNobodyReadsGoesOn(t *testing.T) {
 	t.Parallel()
 	near, far := connected(t)

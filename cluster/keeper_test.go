@@ -86,7 +86,7 @@ func (k *kept) want(t *testing.T, want ...string) {
 func (k *kept) until(d time.Duration) { time.Sleep(d - time.Since(k.begun)) }
 
 // At three fifths of a lease without a renewal all is frozen, well before others may take over,
-// and it goes on with the next renewal.
+// and it continues with the next renewal.
 func TestKeeperSuspendsBeforeTheLeaseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, 15*time.Second)

@@ -82,7 +82,7 @@ func (x *Router) placeBy(w http.ResponseWriter, r *http.Request, t target, c Cal
 		x.o.Fail(w, r, noRoom(n.labels))
 		return true
 	}
-	return false // it queues here; admission reports the error if that is in vain
+	return false // it queues here; admission reports the error if it gets no room
 }
 
 // plan decides whether this host takes a new sandbox at once, and otherwise which others to

@@ -355,7 +355,7 @@ func simulate(t *testing.T, n, sandboxes int) {
 		}
 	}
 
-	// The database is away for longer than a lease. All stand still, and nobody is given up.
+	// The database is unavailable for longer than a lease. All freeze their sandboxes, and none is given up.
 	const outage = time.Minute
 	was := frozen()
 	d.away.Store(true)

@@ -145,7 +145,7 @@ func (c Cluster) checkAlone() error {
 		return nil
 	}
 	slices.Sort(set)
-	return bothy.Errorf(bothy.CodeInvalid, "%s is set, and cluster.name is not: this server is no host of a cluster", strings.Join(set, ", ")).
+	return bothy.Errorf(bothy.CodeInvalid, "%s is set, and cluster.name is not: this server is not a host of a cluster", strings.Join(set, ", ")).
 		WithHint("Name the host in cluster.name, and the PostgreSQL database that the hosts share in `store`; or leave the settings below cluster out. See docs/cluster.md.")
 }
 
@@ -412,11 +412,11 @@ func (c *Config) Finish() error {
 	}
 	if c.Store != "" && !strings.HasPrefix(c.Store, "postgres://") && !strings.HasPrefix(c.Store, "postgresql://") {
 		// The error omits the value: it may contain a password.
-		return bothy.Errorf(bothy.CodeInvalid, "store is no URL of a database").
+		return bothy.Errorf(bothy.CodeInvalid, "store is not the URL of a database").
 			WithHint("Give postgres://USER@HOST:5432/DATABASE, or nothing for files in home.")
 	}
 	if c.Blobs != "" && !strings.HasPrefix(c.Blobs, "s3://") {
-		return bothy.Errorf(bothy.CodeInvalid, "blobs is no URL of a bucket").
+		return bothy.Errorf(bothy.CodeInvalid, "blobs is not the URL of a bucket").
 			WithHint("Give s3://BUCKET/PREFIX?endpoint=https://HOST, or nothing for this host's disk alone.")
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
@@ -455,7 +455,7 @@ func (t TLS) check() error {
 	}
 	for _, d := range a.Domains {
 		if !strings.Contains(d, ".") || strings.ContainsAny(d, "*/: ") {
-			return bothy.Errorf(bothy.CodeInvalid, "tls.acme.domains: %q is no name for which a certificate can be got", d).
+			return bothy.Errorf(bothy.CodeInvalid, "tls.acme.domains: no certificate can be issued for %q", d).
 				WithHint("Give whole names without wildcards, such as bothy.example.org.")
 		}
 	}

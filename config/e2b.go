@@ -22,7 +22,7 @@ func defaultE2B() E2B {
 func (e E2B) check() error {
 	for alias, name := range e.Templates {
 		if !bothy.ValidTemplateName(name) {
-			return bothy.Errorf(bothy.CodeInvalid, "e2b.templates: %q stands for %q, which is no name of a template", alias, name)
+			return bothy.Errorf(bothy.CodeInvalid, "e2b.templates: %q stands for %q, which is not the name of a template", alias, name)
 		}
 	}
 	return nil

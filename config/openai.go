@@ -13,7 +13,7 @@ func defaultOpenAI() OpenAI { return OpenAI{Enabled: true, Template: bothy.Defau
 
 func (o OpenAI) check() error {
 	if !bothy.ValidTemplateName(o.Template) {
-		return bothy.Errorf(bothy.CodeInvalid, "openai.template: %q is no name of a template", o.Template)
+		return bothy.Errorf(bothy.CodeInvalid, "openai.template: %q is not the name of a template", o.Template)
 	}
 	return nil
 }

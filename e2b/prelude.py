@@ -1,5 +1,5 @@
 # Runs once in each Python interpreter, before a client's code: it begins in the home of
-# the user, and tells what a table or a chart holds beside how it looks.
+# the user, and describes what a table or a chart contains besides how it looks.
 def _bothy_prelude():
     import json
     import os

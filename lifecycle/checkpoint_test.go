@@ -71,7 +71,7 @@ func TestCheckpointsAreTaken(t *testing.T) {
 	if e := append(w.events(id, bothy.EventSnapshotCreated), w.events(id, bothy.EventSnapshotDeleted)...); len(e) != 0 {
 		t.Errorf("checkpoints are events: %v", e)
 	}
-	// A server that is restarted goes on where the last one was.
+	// A server that is restarted continues where the last one was.
 	w.clock.pass(every / 2)
 	w.restart()
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
@@ -279,7 +279,7 @@ func TestACheckpointStaysUntilTheNextIsStored(t *testing.T) {
 	}
 	far().arrive(both[0])
 	eventually(t, "the older one goes", func() bool { return slices.Equal(w.points(), both[:1]) && len(w.row(id).Checkpoints) == 1 })
-	// The storage is away: what is on the disk is not too old, and what is there stays.
+	// The storage is unavailable: what is on the disk is not too old, and what is there stays.
 	w.clock.pass(every)
 	stuck := w.wantPoints("then", id, 2)[0]
 	for range 6 {

@@ -190,7 +190,7 @@ func TestAPausedSandboxDeparts(t *testing.T) {
 	_ = n
 }
 
-// Whatever fails, the sandbox goes on where it was, and can be moved the next time.
+// Whatever fails, the sandbox continues where it was, and can be moved the next time.
 func TestADepartureFails(t *testing.T) {
 	p := newPair(t)
 	sb := p.one.create(bothy.SandboxCreate{})

@@ -322,7 +322,7 @@ func inDir(t *testing.T, dir string) (sum int64) {
 	return sum
 }
 
-// stalled is an archive that stops before its end until it may go on.
+// stalled is an archive that stops before its end until it may continue.
 type stalled struct {
 	io.Reader
 	reached, goOn chan struct{}

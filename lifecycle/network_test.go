@@ -13,7 +13,7 @@ import (
 // refuseBad stands for the rules of the real gateway.
 func refuseBad(names []string) error {
 	if slices.Contains(names, "bad") {
-		return bothy.Errorf(bothy.CodeInvalid, "bad is no name")
+		return bothy.Errorf(bothy.CodeInvalid, "bad is not a name")
 	}
 	return nil
 }

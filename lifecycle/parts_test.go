@@ -91,7 +91,7 @@ func TestFullStorageOfSnapshotsIsNoWayToRunOn(t *testing.T) {
 	if got := w.get(sb.ID); got.State != bothy.StatePaused {
 		t.Errorf("when its time is up it is %s", got.State)
 	}
-	// And it does not go on for ever: nothing more of the kind is started.
+	// And it does not continue forever: nothing more of the kind is started.
 	_, err = w.Create(w.me(), bothy.SandboxCreate{OnTimeout: bothy.TimeoutPause})
 	wantCode(t, err, bothy.CodeQuota)
 	pause := bothy.TimeoutPause

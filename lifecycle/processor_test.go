@@ -65,7 +65,7 @@ func TestASnapshotSaysWhatProcessorItNeeds(t *testing.T) {
 			}
 		}
 	}
-	// Started anew with its files, it sees what is shown now.
+	// Started again with its files, it sees what is shown now.
 	if _, err := w.Pause(w.me(), whole.ID, bothy.PauseOptions{FilesOnly: true}); err != nil {
 		t.Fatal(err)
 	}

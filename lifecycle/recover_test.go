@@ -51,7 +51,7 @@ func TestSandboxesOutliveTheServer(t *testing.T) {
 	if _, err := w.engine.Adopt(t.Context(), overdue.ID, nil); bothy.ErrorCode(err) != bothy.CodeNotFound {
 		t.Errorf("the overdue machine lives: %v", err)
 	}
-	// Its time goes on from where it was.
+	// Its time continues from where it was.
 	w.clock.pass(9 * time.Minute)
 	if sb := w.get(kept.ID); sb.State != bothy.StateStopped {
 		t.Errorf("kept beyond its time: %+v", sb)

@@ -199,7 +199,7 @@ func TestFilesOnly(t *testing.T) {
 	}
 }
 
-// A sandbox that sleeps with its memory starts anew with its files, also where its memory
+// A sandbox that sleeps with its memory starts again with its files, also where its memory
 // cannot be woken, and one that runs on gives a snapshot of its files.
 func TestMemoryIsLeftAside(t *testing.T) {
 	w := newWorld(t)
@@ -495,7 +495,7 @@ func TestWhatRanThroughAnUpgradeIsOfItsOwnBuild(t *testing.T) {
 	if err != nil || back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "build-1") {
 		t.Fatalf("resumed as %+v, %v", back, err)
 	}
-	// What was started anew is of the new build.
+	// What was started again is of the new build.
 	w.pause(sb.ID)
 	if back, err = w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil || back.Resumed.Kind != bothy.SnapshotMemory {
 		t.Errorf("resumed again as %+v, %v", back, err)

@@ -104,7 +104,7 @@ func (in writeIn) decode() (content []byte, mode uint32, err error) {
 	if in.Mode != "" {
 		n, err := strconv.ParseUint(in.Mode, 8, 32)
 		if err != nil || n > 0o7777 || n == 0 {
-			return nil, 0, bothy.Errorf(bothy.CodeInvalid, "mode %q is no set of permissions", in.Mode).WithHint("Give them in octal, such as 0644 or 0755.")
+			return nil, 0, bothy.Errorf(bothy.CodeInvalid, "mode %q is not a set of permissions", in.Mode).WithHint("Give them in octal, such as 0644 or 0755.")
 		}
 		mode = uint32(n)
 	}

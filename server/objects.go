@@ -75,7 +75,7 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 	return nil
 }
 
-// objectName names a tree in the object storage. A golden snapshot made anew has a new
+// objectName names a tree in the object storage. A golden snapshot that is made again has a new
 // manifest, so the manifest is part of the name.
 func objectName(t *store.Tree) string {
 	if t.Kind != store.TreeGoldens {

@@ -86,7 +86,7 @@ type Store interface {
 	Webhook(ctx context.Context, projectID, id string) (*Webhook, error)
 	// Webhooks lists a project's webhooks, oldest first; with "" those of all projects.
 	Webhooks(ctx context.Context, projectID string) ([]*Webhook, error)
-	// SetWebhookState updates a webhook's progress. A missing webhook is no error.
+	// SetWebhookState updates a webhook's progress. A missing webhook is not an error.
 	SetWebhookState(ctx context.Context, id string, st bothy.WebhookState) error
 	DeleteWebhook(ctx context.Context, projectID, id string) error
 
@@ -101,7 +101,7 @@ type Store interface {
 	PutAgentSession(ctx context.Context, attachment, session string, record []byte) error
 	// AgentSessions returns the records of an attachment's sessions by id.
 	AgentSessions(ctx context.Context, attachment string) (map[string][]byte, error)
-	// DeleteAgentSession deletes a session. A missing one is no error.
+	// DeleteAgentSession deletes a session. A missing one is not an error.
 	DeleteAgentSession(ctx context.Context, attachment, session string) error
 
 	// AddLogin stores a new login or code. It deletes those of its kind that have expired and,
@@ -113,7 +113,7 @@ type Store interface {
 	TakeLogin(ctx context.Context, hash string) (*Login, error)
 	// HaveLogins returns which of the hashes exist.
 	HaveLogins(ctx context.Context, hashes []string) ([]string, error)
-	// DeleteLogin deletes a login. A missing one is no error.
+	// DeleteLogin deletes a login. A missing one is not an error.
 	DeleteLogin(ctx context.Context, hash string) error
 
 	// AddProject stores a new project; CodeConflict if its id exists.

@@ -21,7 +21,7 @@ type ObjectKind struct {
 	Uploads, UploadFailures, UploadBytes int64
 	Fetches, FetchFailures, FetchBytes   int64
 	// Damaged are pieces that were found to be wrong or missing in the storage, and Repaired
-	// those that were written anew.
+	// those that were written again.
 	Damaged, Repaired int64
 }
 

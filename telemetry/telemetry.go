@@ -81,7 +81,7 @@ func New(version string, census func(context.Context) (Census, error)) *Metrics 
 			Name: "bothy_moves_total", Help: "Attempts to move a sandbox to another host, by outcome: moved, refused or failed.",
 		}, []string{"outcome"}),
 		still: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "bothy_move_still_seconds", Help: "How long running sandboxes stood still while they were moved to another host.", Buckets: buckets,
+			Name: "bothy_move_still_seconds", Help: "How long running sandboxes were frozen while they were moved to another host.", Buckets: buckets,
 		}),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -121,7 +121,7 @@ func (m *Metrics) Event(e bothy.Event) {
 	}
 }
 
-// Move counts an attempt to move a sandbox to another host, for which it stood still where it
+// Move counts an attempt to move a sandbox to another host, for which it was frozen where it
 // ran.
 func (m *Metrics) Move(outcome string, still time.Duration) {
 	m.moves.WithLabelValues(outcome).Inc()

@@ -96,7 +96,7 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 	if tag && len(kept) > 0 {
 		going = []string{link}
 	}
-	// Tell the store first, so that a host that was away does not bring the name back.
+	// Tell the store first, so that a host that was unavailable does not bring the name back.
 	if err := l.unrecord(ctx, ref.Name, going...); err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func (h *hostsOf) join(name string) *Library {
 	return l
 }
 
-// again is the same host, started anew.
+// again is the same host, started again.
 func (h *hostsOf) again(name string) *Library {
 	was := h.all[name]
 	l := NewLibrary(was.dir, h.opts(name, filepath.Dir(was.dir)))
@@ -246,7 +246,7 @@ func TestOtherBytesAreNotTaken(t *testing.T) {
 	}
 }
 
-// A name that was removed while a host was away goes from it, and what that has made meanwhile
+// A name that was removed while a host was unavailable goes from it, and what that has made meanwhile
 // stays. A store that is new, or has forgotten all, takes the names of the hosts.
 func TestAHostThatWasAwayBringsNothingBack(t *testing.T) {
 	h := newHostsOf(t, newCommonStore())

@@ -48,7 +48,7 @@ func (l *Library) TagTemplate(ctx context.Context, name string, tags []string) (
 }
 
 // Untag removes a tag of the caller's project even if its image is needed; the image is then
-// kept for as long. A missing tag is no error.
+// kept for as long. A missing tag is not an error.
 func (l *Library) Untag(ctx context.Context, name, tag string) error {
 	if c := bothy.CallerFrom(ctx); c != nil {
 		l = l.of(c.ProjectID)

@@ -86,7 +86,7 @@ func New(environment, key string, lease time.Duration) *Service {
 	handle("POST /v1/memory_stores/{store}/memories/{memory}", []string{"view"}, s.updateMemory)
 	handle("DELETE /v1/memory_stores/{store}/memories/{memory}", []string{"expected_content_sha256"}, s.deleteMemory)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fault("%s %s is no operation", r.Method, r.URL.Path)
+		s.fault("%s %s is not an operation", r.Method, r.URL.Path)
 		fail(w, http.StatusNotFound, "not_found_error", "no such operation")
 	})
 	s.Server = httptest.NewServer(mux)

@@ -23,7 +23,7 @@ const environment, key = "env_test", "key-of-the-environment"
 func newService(t *testing.T, lease time.Duration) *agentstest.Service {
 	q := agentstest.New(environment, key, lease)
 	t.Cleanup(q.Close)
-	stop := time.AfterFunc(time.Minute, q.Close) // so that no call is waited for in vain
+	stop := time.AfterFunc(time.Minute, q.Close) // so that no call waits forever
 	t.Cleanup(func() { stop.Stop() })
 	return q
 }

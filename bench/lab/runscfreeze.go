@@ -187,7 +187,7 @@ func (c *Container) Restore() (bench.Subject, error) {
 	}}, err
 }
 
-// Checkpoint is a subject: how long runsc checkpoint makes the program stand still.
+// Checkpoint is a subject: how long runsc checkpoint freezes the program.
 func (c *Container) Checkpoint() bench.Subject {
 	return bench.Subject{Name: "runsc", Once: func(ctx context.Context, record bench.Record) error {
 		var took time.Duration

@@ -81,7 +81,7 @@ func (m *Materials) Lacks(r Row) error {
 }
 
 // Fetch fetches the materials that rows need and that are missing. Failures are recorded for
-// Lacks, and are no error.
+// Lacks, and are not errors.
 func (m *Materials) Fetch(ctx context.Context, rows []Row, say func(string)) error {
 	for _, r := range rows {
 		for _, kind := range r.Needs {

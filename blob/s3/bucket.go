@@ -236,7 +236,7 @@ func (b *Bucket) remove(ctx context.Context, key string) (err error) {
 }
 
 // removeTree deletes a tree, its index first, so that it cannot be found half-deleted. Removing
-// a missing tree is no error.
+// a missing tree is not an error.
 func (b *Bucket) removeTree(ctx context.Context, kind, name string) error {
 	if err := b.remove(ctx, b.key(kind, name, indexName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

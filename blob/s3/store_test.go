@@ -387,7 +387,7 @@ func TestHolesStayHoles(t *testing.T) {
 }
 
 // A server that is killed in the middle leaves nothing that can be found, and the next
-// goes on where it was.
+// continues where it was.
 func TestUploadGoesOnAfterItStopped(t *testing.T) {
 	for _, at := range []string{"s3.chunk", "s3.commit", "s3.committed", "s3.uploaded"} {
 		t.Run(at, func(t *testing.T) {

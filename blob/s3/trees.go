@@ -40,7 +40,7 @@ func (b *Bucket) GetTree(ctx context.Context, kind, name, dir string, free int64
 	return b.download(ctx, kind, name, i, dir, &disk.Guard{Dir: dir, Min: free}, other)
 }
 
-// RemoveTree deletes a tree. Removing a missing tree is no error.
+// RemoveTree deletes a tree. Removing a missing tree is not an error.
 func (b *Bucket) RemoveTree(ctx context.Context, kind, name string) error {
 	if err := b.Usable(); err != nil {
 		return err

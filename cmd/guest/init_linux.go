@@ -59,7 +59,7 @@ func logged(what string, err error) {
 
 // surviveSignals keeps signals from ending or stopping process 1. Those that the runtime
 // would end or stop for are caught, not ignored: commands would inherit that. Those by
-// which the kernel tells of a fault are ignored where somebody sent them, by the runtime
+// by which the kernel reports a fault are ignored where somebody sent them, by the runtime
 // alone. All others do nothing already.
 func surviveSignals() error {
 	signal.Ignore(syscall.SIGILL, syscall.SIGTRAP, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS)

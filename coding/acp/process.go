@@ -24,7 +24,7 @@ type Process struct {
 	PID       int
 	// Stderr receives the agent's standard error.
 	Stderr io.Writer
-	// Patience is how long a server may be away.
+	// Patience is how long a server may be unavailable.
 	Patience time.Duration
 	// Idle is how long the connection must be silent before the sandbox is paused, 0 for never,
 	// and Busy reports whether an answer is awaited.

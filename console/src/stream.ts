@@ -36,7 +36,7 @@ function whileVisible(parent: AbortSignal): AbortSignal {
 
 /**
  * Runs what follows a stream, again a second after it broke or ended, and says whether the connection stands. It is
- * told when a stream is opened anew, and tells by `stands` that it has one.
+ * told when a stream is opened again, and reports by `stands` that it has one.
  */
 export function useStream(run: (signal: AbortSignal, stands: () => void) => Promise<void>, key: unknown): boolean {
   const [connected, setConnected] = useState(true);

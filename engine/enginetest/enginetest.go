@@ -45,7 +45,7 @@ func Run(t *testing.T, h Harness) {
 		"Sweep removes what is not kept and nothing else":            sweep,
 		"Many start and end at once":                                 manyAtOnce,
 		"Limits can be changed and use is told":                      limits,
-		"A frozen machine stands still":                              frozen,
+		"A frozen machine does not run":                              frozen,
 		"A live snapshot runs on and wakes as a copy":                liveSnapshot,
 		"A last snapshot wakes where it stopped":                     lastSnapshot,
 		"A stopped machine can go on":                                stopAndGoOn,

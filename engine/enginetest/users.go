@@ -38,7 +38,7 @@ func owns(t *testing.T, owner map[int]string, m bothy.Machine) {
 	t.Helper()
 	var state struct{ PID int }
 	if json.Unmarshal(m.State(), &state) != nil || state.PID == 0 {
-		t.Skip("machines of this engine are no processes")
+		t.Skip("machines of this engine are not processes")
 	}
 	mine := -1
 	for _, pid := range Family(state.PID) {

@@ -115,7 +115,7 @@ func New(o Options) (*Engine, error) {
 	}
 	gvisor, err := library.Of(o.Sentry)
 	if err != nil {
-		return nil, bothy.Errorf(bothy.CodeEngineMissing, "%s is no sentry of the gVisor engine", o.Sentry).
+		return nil, bothy.Errorf(bothy.CodeEngineMissing, "%s is not a sentry of the gVisor engine", o.Sentry).
 			WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
 	}
 	build := sum[:12]

@@ -20,7 +20,7 @@ import (
 const (
 	// maxCPUs is how many processors every machine has. Those beyond its limits are offline.
 	maxCPUs = 4
-	// kernelMB is the memory of a machine's kernel and of everything else beside the sandbox. In
+	// kernelMB is the memory of a machine's kernel and of everything else outside the sandbox. In
 	// addition, the kernel takes one part in tablesOf of the most memory it may ever have: 64
 	// bytes for each page of 4096, and tables.
 	kernelMB = 112

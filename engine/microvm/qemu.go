@@ -30,7 +30,7 @@ type vmm interface {
 // monitor controls one machine.
 type monitor interface {
 	// pause stops the processors and pending disk writes, and resume lets them continue. Calling
-	// either twice is no error.
+	// either twice is not an error.
 	pause(ctx context.Context) error
 	resume(ctx context.Context) error
 	// save writes the state of all devices, without memory, of a paused machine; load reads it

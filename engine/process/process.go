@@ -132,7 +132,7 @@ func Ended(status unix.WaitStatus, known bool) string {
 	return fmt.Sprintf("ended with exit status %d", status.ExitStatus())
 }
 
-// Kill ends the process. One that has ended already is no error.
+// Kill ends the process. One that has ended already is not an error.
 func (p Process) Kill() error {
 	rc, err := p.fd.SyscallConn()
 	if err != nil {

@@ -111,7 +111,7 @@ func (c *Client) Stat(ctx context.Context, path, user string) (*bothy.FileInfo, 
 	return fileInfo(res.Entry), nil
 }
 
-// Mkdir makes a folder and those above it. An existing one is no error.
+// Mkdir makes a folder and those above it. An existing one is not an error.
 func (c *Client) Mkdir(ctx context.Context, path, user string) (*bothy.FileInfo, error) {
 	var res filesystempb.MakeDirResponse
 	err := c.unary(ctx, rpc{procedure: filesystempb.FilesystemMakeDirProcedure, user: user},

@@ -319,7 +319,7 @@ func (m *Manager) rest() {
 }
 
 // lookOften and lookSeldom are how soon a polling reaper polls again, after a child has ended
-// and after a while in which none has. After quietLooks polls in vain it blocks.
+// and after a while in which none has. After quietLooks polls without success it blocks.
 const (
 	lookOften  = 10 * time.Millisecond
 	lookSeldom = 50 * time.Millisecond

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Generates the Go code of the guest's protocol from the .proto files beside it.
+# Generates the Go code of the guest's protocol from the .proto files next to it.
 # Needs protoc; the plugins are built at pinned versions into a scratch folder.
 set -eu
 cd "$(dirname "$0")/../.."

@@ -28,7 +28,7 @@ export class Agents {
 
   /**
    * Has the server work for an environment: each session gets a sandbox, in which its tools run. An
-   * environment that is attached gets the new key and choices, and its sessions go on.
+   * environment that is attached gets the new key and choices, and its sessions continue.
    */
   async attach({ signal, ...params }: AttachParams & CallOptions): Promise<AgentAttachment> {
     return this.#transport.json({ method: "POST", path: "/v1/agents", json: params, signal });

@@ -39,7 +39,7 @@ export interface BothyOptions {
   fetch?: typeof globalThis.fetch;
 }
 
-/** A body that is sent as it is. A function is called anew for every try. */
+/** A body that is sent as it is. A function is called again for every try. */
 export type RawBody = BodyInit | (() => BodyInit | Promise<BodyInit>);
 
 /** One request. */

@@ -96,7 +96,7 @@ export interface HostLoss {
 /** What a resume brought back. */
 export interface Resumed {
   snapshotId: string;
-  /** `memory` when everything went on where it was, `files` when the processes are gone. */
+  /** `memory` when everything continued where it was, `files` when the processes are gone. */
   kind: SnapshotKind;
   /** Why the processes are gone. */
   detail?: string;
@@ -507,7 +507,7 @@ export interface Budget {
   limit: number;
   used: number;
   currency: string;
-  /** When that begins anew. */
+  /** When that begins again. */
   resetsAt?: Date;
 }
 

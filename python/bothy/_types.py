@@ -152,7 +152,7 @@ class Resumed:
     """What a resume brought back.
 
     Attributes:
-        kind: ``"memory"`` when everything went on where it was, ``"files"`` when the
+        kind: ``"memory"`` when everything continued where it was, ``"files"`` when the
             processes are gone; ``detail`` says why.
     """
 
@@ -780,7 +780,7 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What may be spent, and what has been. ``resets_at`` is when that begins anew."""
+    """What may be spent, and what has been. ``resets_at`` is when that starts again."""
 
     limit: float = 0.0
     used: float = 0.0

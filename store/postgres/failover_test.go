@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
 )
 
-// The database crashes, and its replica takes over. Hosts that name both go on as the hosts that
+// The database crashes, and its replica takes over. Hosts that name both continue as the hosts that
 // they were, with all that they had.
 func TestHostsOutliveAFailover(t *testing.T) {
 	first := pgtest.ForTest(t)

@@ -107,7 +107,7 @@ func TestARenewalFindsTheOther(t *testing.T) {
 	}
 }
 
-// Who cannot renew its lease in time goes on, as long as nobody takes the database.
+// Who cannot renew its lease in time continues, as long as nobody takes the database.
 func TestALeaseThatRanOutIsFree(t *testing.T) {
 	url := database(t)
 	slow := open(t, url, postgres.WithLease(time.Millisecond, time.Hour))

@@ -15,7 +15,7 @@ import (
 )
 
 // TestDamagedPack damages what questions are answered from, part by part: the
-// answer is made of the records then, and the pack anew.
+// answer is then computed from the records, and the pack is made again.
 func TestDamagedPack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "b.db")
 	s := open(t, path)

@@ -198,7 +198,7 @@ func TestEverythingArrives(t *testing.T) {
 	}
 }
 
-// same asks two stores the same questions, and has both go on.
+// same asks two stores the same questions, and has both continue.
 func same(t *testing.T, name string, a, b full) {
 	t.Helper()
 	ctx := context.Background()
@@ -230,7 +230,7 @@ func same(t *testing.T, name string, a, b full) {
 	if d := cmp.Diff(answers[0], answers[1]); d != "" {
 		t.Errorf("%s answers otherwise (-want +got):\n%s", name, d)
 	}
-	// What is held nobody holds any more, and ids go on after the last.
+	// What is held nobody holds any more, and ids continue after the last.
 	if got, err := b.ReserveAnswer(ctx, "p", "held", "print"); name == "database" && (got != nil || err != nil) {
 		t.Errorf("%s: a reservation of the server before is %+v, %v", name, got, err)
 	}

@@ -57,7 +57,7 @@ def read(page: Path, name: str | None = None) -> list[Block]:
                 )
         elif line.startswith("    ") and not before.strip():
             wrong.append(f"{called}:{number}: an indented block; fence it, so that it is run")
-        # An indented line goes on with the list item or the block before it.
+        # An indented line continues with the list item or the block before it.
         before = line if line.strip() or not before.startswith((" ", "-")) else before
     if fence:
         wrong.append(f"{called}:{begun}: the fence is not closed")

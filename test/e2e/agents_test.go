@@ -47,7 +47,7 @@ func newAgentsWorldWith(t *testing.T, lease time.Duration, settings string) *age
 		}
 	})
 	t.Cleanup(w.queue.Close)
-	stop := time.AfterFunc(4*time.Minute, w.queue.Close) // so that no call is waited for in vain
+	stop := time.AfterFunc(4*time.Minute, w.queue.Close) // so that no call waits forever
 	t.Cleanup(func() { stop.Stop() })
 	return w
 }

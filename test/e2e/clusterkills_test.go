@@ -37,7 +37,7 @@ func kills(t *testing.T) int {
 func TestHostsAreKilledAtRandom(t *testing.T) {
 	t.Parallel()
 	names := []string{"one", "two", "three"}
-	// A host is away for so short a time that it is not given up.
+	// A host is unavailable for so short a time that it is not given up.
 	hosts := newHosts(t, names...)
 	n := kills(t)
 	seed := rand.Uint64()
@@ -60,7 +60,7 @@ func TestHostsAreKilledAtRandom(t *testing.T) {
 		for i, b := range boxes {
 			through, what, to := b.at(alive(victim+1+random.IntN(2))), random.IntN(5), names[random.IntN(3)]
 			users.Go(func() {
-				// Whatever fails now is because a host is away.
+				// Whatever fails now is because a host is unavailable.
 				switch what {
 				case 0:
 					_, _ = through.s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{})

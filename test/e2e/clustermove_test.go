@@ -194,7 +194,7 @@ func TestAHostIsDrainedUnderLoad(t *testing.T) {
 	if _, err := hosts[0].Snapshots.Pause(t.Context(), boxes[n-1].id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Those who asked once know where the sandboxes are, and must learn anew.
+	// Hosts that asked before have cached where the sandboxes are, and must learn the new place.
 	var did [n]atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
 	var users sync.WaitGroup

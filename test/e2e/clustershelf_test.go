@@ -101,7 +101,7 @@ func (s *server) templateNames(t *testing.T) (list []string) {
 }
 
 // A template that one host has is all hosts', without an import. One that was removed while a
-// host was away does not come back with it.
+// host was unavailable does not come back with it.
 func TestHostsHaveTemplatesInCommon(t *testing.T) {
 	t.Parallel()
 	names := []string{"one", "two"}

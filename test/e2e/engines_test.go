@@ -90,7 +90,7 @@ func (l *life) run(command string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// counts starts a process that counts, by which it is seen whether it went on.
+// counts starts a process that counts, which shows whether it continued.
 func (l *life) counts() {
 	l.Helper()
 	_, err := l.s.Exec.Exec(l.ctx, l.id, bothy.ExecRequest{Background: true, Command: bothy.Command{

@@ -109,7 +109,7 @@ func TestSnapshotsOutliveTheirDisk(t *testing.T) {
 	}
 }
 
-// withoutStorage starts the server while its storage is away, and brings that back.
+// withoutStorage starts the server while its storage is unavailable, and brings that back.
 func (s *server) withoutStorage(t *testing.T, objects *s3test.Server, b *box) {
 	t.Helper()
 	mend := objects.Spoil(s3test.Faults{Away: func(*http.Request) bool { return true }})

@@ -84,7 +84,7 @@ func (h *hook) types(t *testing.T, n int) (types []string) {
 }
 
 // What a sandbox lives through reaches a receiver in order, signed, in both formats,
-// and nothing is lost while the receiver or the server is away.
+// and nothing is lost while the receiver or the server is unavailable.
 func TestWebhooksTellTheLifeOfASandbox(t *testing.T) {
 	t.Parallel()
 	s := stoppedServer(t)

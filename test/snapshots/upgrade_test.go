@@ -39,7 +39,7 @@ func (s *server) builds(t *testing.T) (names []string) {
 // mark is the file in which a template says by which server it was made.
 const mark = "/etc/made-under"
 
-// remakes makes a template anew, with another image.
+// remakes makes a template again, with another image.
 func (s *server) remakes(t *testing.T, name, by string) {
 	t.Helper()
 	b, err := s.Builder.StartBuild(t.Context(), bothy.BuildRequest{
@@ -80,7 +80,7 @@ func (b *box) madeUnder(want string) {
 }
 
 // TestMemoryOutlivesUpgrades pauses under one build, and goes up and down through others,
-// each of which has also made the sandbox's template anew.
+// each of which has also made the sandbox's template again.
 func TestMemoryOutlivesUpgrades(t *testing.T) {
 	t.Parallel()
 	testserver.Variant(t, "B") // before the server's time counts

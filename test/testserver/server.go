@@ -341,7 +341,7 @@ func (s *Server) Log() []string {
 	return slices.Clone(s.log)
 }
 
-// ForgetLog begins the log anew.
+// ForgetLog empties the log.
 func (s *Server) ForgetLog() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 )
 
 // TestPackagesTakeLittleToStart asks the runtime what the library's packages allocate before
-// main. Each sentry does all of that anew.
+// main. Each sentry does all of that again.
 func TestPackagesTakeLittleToStart(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")

@@ -21,7 +21,7 @@ const (
 	// holdAtMost is the longest stop after each kill: there may be no process
 	// to kill.
 	holdAtMost = 2 * time.Second
-	// holdPause is how long the others may run if stopping them was in vain, unless they take
+	// holdPause is how long the others may run if stopping them freed nothing, unless they take
 	// more memory.
 	holdPause = 200 * time.Millisecond
 	// holdLook is how often stopped processes check for memory.
@@ -212,7 +212,7 @@ func (w *watch) hold(k *kernel.Kernel) {
 	}
 }
 
-// breathe lets the others run for a moment after stopping them was in vain: process 1 may wait
+// breathe lets the others run for a moment after stopping them freed nothing: process 1 may wait
 // for one of them.
 func (w *watch) breathe(k *kernel.Kernel) {
 	used := memoryUsed(k)

@@ -44,7 +44,7 @@ func Parse(value string) (Off, error) {
 		switch {
 		case name == "":
 		case i < 0:
-			return nil, bothy.Errorf(bothy.CodeInvalid, "%s names %q, which is no optimisation of the gVisor engine", Variable, name).
+			return nil, bothy.Errorf(bothy.CodeInvalid, "%s names %q, which is not an optimisation of the gVisor engine", Variable, name).
 				WithHint("There are: %s.", strings.Join(names(), ", "))
 		default:
 			off[name] = true

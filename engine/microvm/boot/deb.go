@@ -70,7 +70,7 @@ func packageFiles(r io.Reader) (*tar.Reader, error) {
 	b := bufio.NewReaderSize(r, 1<<20)
 	magic := make([]byte, len(arMagic))
 	if _, err := io.ReadFull(b, magic); err != nil || string(magic) != arMagic {
-		return nil, errors.New("it is no Debian package")
+		return nil, errors.New("it is not a Debian package")
 	}
 	for {
 		header := make([]byte, 60)

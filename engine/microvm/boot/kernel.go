@@ -184,7 +184,7 @@ func readAll(r io.Reader) ([]byte, error) {
 func checkELF(image []byte) error {
 	f, err := elf.NewFile(bytes.NewReader(image))
 	if err != nil {
-		return fmt.Errorf("the kernel is no ELF file: %w", err)
+		return fmt.Errorf("the kernel is not an ELF file: %w", err)
 	}
 	if f.Class != elf.ELFCLASS64 || f.Machine != elf.EM_X86_64 {
 		return fmt.Errorf("the kernel is for %v, not for x86-64", f.Machine)

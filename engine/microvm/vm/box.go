@@ -383,7 +383,7 @@ func setFrozen(group string, frozen bool) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the processes did not stand still within %v", freezeTime)
+			return fmt.Errorf("the processes were not frozen within %v", freezeTime)
 		}
 		time.Sleep(shortly)
 	}

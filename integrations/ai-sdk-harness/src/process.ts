@@ -32,7 +32,7 @@ class Output {
   readonly #process: Process;
   readonly #over: AbortSignal;
   readonly #open = new Map<Name, ReadableStreamDefaultController<Uint8Array>>();
-  /** The streams on which a read waits, and what goes on with it. */
+  /** The streams on which a read waits, and what continues with it. */
   readonly #reads = new Map<Name, () => void>();
   readonly #end: Promise<{ exitCode: number }>;
   #settle!: { resolve: (end: { exitCode: number }) => void; reject: (error: unknown) => void };

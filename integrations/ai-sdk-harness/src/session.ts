@@ -7,7 +7,7 @@ import { policyOf } from "./policy.js";
 import { follow } from "./process.js";
 import { Transformations } from "./transformations.js";
 
-/** What a sandbox session offers beside its sandbox. */
+/** What a sandbox session offers besides its sandbox. */
 export interface SessionOptions {
   /** The ports that are offered to the harness, which takes them for its bridge. Default 4000. */
   ports?: readonly number[];

@@ -5,7 +5,7 @@ export interface Lines {
   content: string;
   firstLine: number;
   lastLine: number;
-  /** The file goes on behind these lines. */
+  /** The file continues behind these lines. */
   more: boolean;
 }
 

@@ -44,7 +44,7 @@ export function bothy(config: BothyConfig = {}): BothyProvider {
   const { client = new Bothy({ url: config.url, apiKey: config.apiKey }), defaults, links } = config;
   const named = (sandbox: Sandbox): { sandbox: Sandbox; sandboxId: string } => ({ sandbox, sandboxId: sandbox.id });
 
-  // The methods of a sandbox are not told the configuration, so that they are made anew with each.
+  // The methods of a sandbox are not told the configuration, so that they are made again with each.
   const provider = defineProvider<Sandbox, BothyConfig, Template, Snapshot>({
     name: "bothy",
     methods: {

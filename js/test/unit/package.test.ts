@@ -200,7 +200,7 @@ test("the examples of the README are programs", async (t) => {
   const files = await Promise.all(
     examples.map(async (example, i) => {
       const file = join(path, `example${i}.mts`);
-      // Most examples go on from the ones before, where sbx is made and names are imported.
+      // Most examples continue from the ones before, where sbx is made and names are imported.
       const own = [...example.matchAll(/import \{([^}]*)\} from "bothy"/g)].flatMap((match) => (match[1] as string).split(",").map((name) => name.trim()));
       const names = ["Bothy", "Sandbox", "SandboxPausedError", "QuotaExceededError"].filter((name) => !own.includes(name));
       const declared = /(?:const|using) sbx\b/.test(example) ? "" : 'declare const sbx: import("bothy").Sandbox;\n';

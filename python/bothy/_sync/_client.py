@@ -762,11 +762,11 @@ class Client:
         """Have the server work for a self-hosted environment of Claude Managed Agents.
 
         Each session gets a sandbox, in which its tools run. An environment that is attached
-        gets the new key and choices, and its sessions go on.
+        gets the new key and choices, and its sessions continue.
 
         Args:
             environment: Its id.
-            key: Its key. The server keeps it encrypted, and shows it to nobody.
+            key: Its key. The server keeps it encrypted, and shows it to no one.
             tools: Tools of the agent's own: for each name the command in the sandbox, which
                 gets the input as JSON and prints the result.
             max_sessions: How many sessions are served at once; 10 by default.
@@ -952,7 +952,7 @@ class Client:
 
         Args:
             at: The id of a record whose hash was kept elsewhere.
-            head: That hash: nothing up to there may have been made anew.
+            head: That hash: nothing up to there may have been rewritten.
 
         Raises:
             ForbiddenError: The client's own key is not the operator's.

@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- The templates of the hosts that share the database, by their names. A name that was removed
--- keeps its row, without a digest: a host that was away learns from it that the name is gone.
+-- keeps its row, without a digest: a host that was unavailable learns from it that the name is gone.
 CREATE TABLE template_names (
     -- Empty where the template is for all projects.
     project    text COLLATE "C" NOT NULL,

@@ -14,7 +14,7 @@ CREATE TABLE usage_packs (
     data    BLOB NOT NULL
 );
 CREATE UNIQUE INDEX usage_packs_at ON usage_packs (grain, at, project, chunk, part);
--- Those that are to be made, first or anew.
+-- Those that are to be made, for the first time or again.
 CREATE TABLE usage_unpacked (
     grain   TEXT NOT NULL,
     at      INTEGER NOT NULL,

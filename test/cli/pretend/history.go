@@ -12,7 +12,7 @@ import (
 // tell a fixed story.
 type History struct{ *World }
 
-// Events tells of a sandbox's life.
+// Events returns the events of a sandbox.
 func (w History) Events(ctx context.Context, f bothy.EventFilter, fn func(bothy.Event) error) error {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	story := []bothy.Event{
@@ -33,7 +33,7 @@ func (w History) Events(ctx context.Context, f bothy.EventFilter, fn func(bothy.
 // LastEvent is the last of the story.
 func (w History) LastEvent(context.Context) (int64, error) { return 2, nil }
 
-// NetworkLog tells of three connections.
+// NetworkLog returns three connections.
 func (w History) NetworkLog(ctx context.Context, id string, _ time.Time, follow bool, fn func(bothy.NetworkDecision) error) error {
 	if _, err := w.find(id); err != nil {
 		return err

@@ -25,7 +25,7 @@ func (w Exec) DialPort(ctx context.Context, id string, port uint16) (net.Conn, e
 	return c, nil
 }
 
-// MetricsHistory tells of a sandbox that did next to nothing twice.
+// MetricsHistory returns two readings of an idle sandbox.
 func (w Exec) MetricsHistory(ctx context.Context, id string, from, _ time.Time) ([]*bothy.Metrics, error) {
 	list := []*bothy.Metrics{}
 	for _, ago := range []time.Duration{time.Hour, time.Minute} {
@@ -40,7 +40,7 @@ func (w Exec) MetricsHistory(ctx context.Context, id string, from, _ time.Time) 
 	return list, nil
 }
 
-// LatestMetrics tells of all of them.
+// LatestMetrics returns those of all sandboxes.
 func (w Exec) LatestMetrics(ctx context.Context) ([]*bothy.SandboxMetrics, error) {
 	list := []*bothy.SandboxMetrics{}
 	w.mu.Lock()
@@ -57,7 +57,7 @@ func (w Exec) LatestMetrics(ctx context.Context) ([]*bothy.SandboxMetrics, error
 	return list, nil
 }
 
-// Metrics tells of a sandbox that does next to nothing.
+// Metrics returns those of an idle sandbox.
 func (w Exec) Metrics(_ context.Context, id string) (*bothy.Metrics, error) {
 	s, err := w.find(id)
 	if err != nil {

@@ -76,7 +76,7 @@ func (w Snapshots) CreateSnapshot(_ context.Context, id string, req bothy.Snapsh
 	return w.add(id, req.Name, kind), nil
 }
 
-// CompareSnapshots tells of a file called as the snapshot is.
+// CompareSnapshots returns a file called as the snapshot is.
 func (w Snapshots) CompareSnapshots(ctx context.Context, since, id string, limit int) (*bothy.SnapshotChanges, error) {
 	if _, err := w.Snapshot(ctx, since); err != nil {
 		return nil, err
