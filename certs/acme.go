@@ -14,24 +14,24 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// ACMEOptions says for what certificates are got, and where.
+// ACMEOptions configure ACME.
 type ACMEOptions struct {
 	Domains []string
 	Email   string
-	// DirectoryURL is the authority; Let's Encrypt when empty. CAFile holds what
-	// its own certificate is checked with; the host's bundle when empty.
+	// DirectoryURL is the authority; Let's Encrypt when empty. CAFile has the CA
+	// certificates that verify it; the host's bundle when empty.
 	DirectoryURL string
 	CAFile       string
-	// Dir is where account, certificates and keys are kept.
+	// Dir stores the account, certificates and keys.
 	Dir string
-	// HTTPPort and TLSPort are where the authority's challenges arrive; 0 does
-	// without that challenge.
+	// HTTPPort and TLSPort receive the authority's challenges; 0 disables that
+	// challenge.
 	HTTPPort, TLSPort int
 	Log               *slog.Logger
 }
 
-// ACME gets certificates by RFC 8555, and renews them. Getting continues in the
-// background: until there is one, connections fail, and the log says why.
+// ACME obtains certificates by RFC 8555 and renews them in the background. Until
+// there is one, connections fail, and the log says why.
 type ACME struct {
 	domains []string
 	config  *certmagic.Config
@@ -42,7 +42,7 @@ type ACME struct {
 
 var _ Source = (*ACME)(nil)
 
-// OpenACME begins to get certificates.
+// OpenACME starts obtaining certificates.
 func OpenACME(o ACMEOptions) (*ACME, error) {
 	roots, err := rootsOf(o.CAFile)
 	if err != nil {
@@ -63,7 +63,7 @@ func OpenACME(o ACMEOptions) (*ACME, error) {
 	if issuer.CA == "" {
 		issuer.CA = certmagic.LetsEncryptProductionCA
 	}
-	issuer.TestCA = issuer.CA // there is no other to fall back to
+	issuer.TestCA = issuer.CA // no other authority to fall back to
 	a.config.Issuers = []certmagic.Issuer{certmagic.NewACMEIssuer(a.config, issuer)}
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop = stop
@@ -85,7 +85,7 @@ func (a *ACME) Config() *tls.Config {
 // Names implements Source.
 func (a *ACME) Names() []string { return a.domains }
 
-// Reload implements Source: renewing happens by itself.
+// Reload implements Source. Certificates are renewed without it.
 func (a *ACME) Reload() error { return nil }
 
 // Close implements Source.

@@ -1,6 +1,6 @@
-// Package certs gives the API its certificate: from files, or from an ACME
-// authority such as Let's Encrypt. server tells it what the settings say, and
-// hands what it returns to the doors' listener.
+// Package certs provides the API's TLS certificate: from files, or from an ACME
+// authority such as Let's Encrypt. server opens a source as the settings say, and
+// its listeners use it.
 package certs
 
 import (
@@ -16,23 +16,23 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// lookEvery is how often the files are looked at while there are connections.
+// lookEvery is how often the files are checked for changes, when connections arrive.
 const lookEvery = time.Second
 
-// Source is where certificates come from.
+// Source provides certificates.
 type Source interface {
-	// Config is for a listener.
+	// Config returns the configuration of a listener.
 	Config() *tls.Config
-	// Names are those of the certificate, wildcards left out.
+	// Names returns the certificate's names, without wildcards.
 	Names() []string
-	// Reload takes a new certificate, where that does not happen by itself.
+	// Reload loads a new certificate, if the source does not do so by itself.
 	Reload() error
 	Close() error
 }
 
 // Files is a certificate and its key in two PEM files, which are read again when
-// they change. A pair that cannot be read, as while it is being replaced, leaves
-// the one before in place.
+// they change. If the pair cannot be read, for example while it is replaced, the
+// previous one stays in use.
 type Files struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -43,7 +43,7 @@ type Files struct {
 	pair   *tls.Certificate
 }
 
-// stamp is how a change of a file is seen.
+// stamp detects changes of a file.
 type stamp struct {
 	changed time.Time
 	size    int64

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapOver is a logger of the library's kind that writes to ours.
+// zapOver returns a zap logger, as the library wants, that writes to log.
 func zapOver(log *slog.Logger) *zap.Logger { return zap.New(core{log: log}) }
 
 type core struct{ log *slog.Logger }

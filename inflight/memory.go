@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Memory is what one request holds of a pool of bytes. It grows with the request,
-// and is released at its end. Its methods may be called from many goroutines at
-// once.
+// Memory is the memory that one request holds from a pool. It grows with the
+// request and is released when the request ends. Its methods may be called
+// concurrently.
 type Memory struct {
 	pool    *Pool
 	project string
@@ -17,12 +17,12 @@ type Memory struct {
 	done bool
 }
 
-// Memory returns that of a new request of a project, which holds nothing yet.
+// Memory returns the empty account of a new request of a project.
 func (p *Pool) Memory(project string) *Memory { return &Memory{pool: p, project: project} }
 
-// Hold reserves n more bytes. It may wait for them. The only request of a project
-// gets what it asks for up to the project's limit, and anything beyond is not
-// counted, since it would never be available.
+// Hold reserves n more bytes, waiting if necessary. The only request of a project
+// may exceed the project's limit: what exceeds it is not counted, since it would
+// never be available.
 func (m *Memory) Hold(ctx context.Context, n int64) error {
 	m.mu.Lock()
 	room := m.pool.most(m.project) - m.held
@@ -41,13 +41,13 @@ func (m *Memory) Hold(ctx context.Context, n int64) error {
 		m.held += got
 	}
 	m.mu.Unlock()
-	if late { // it ended meanwhile
+	if late { // the request ended in the meantime
 		m.pool.Release(m.project, got)
 	}
 	return nil
 }
 
-// Keep gives back all but n bytes.
+// Keep releases all but n bytes.
 func (m *Memory) Keep(n int64) {
 	m.mu.Lock()
 	back := max(m.held-n, 0)
@@ -58,7 +58,7 @@ func (m *Memory) Keep(n int64) {
 	}
 }
 
-// End gives everything back. Nothing is counted after it.
+// End releases everything. Later calls count nothing.
 func (m *Memory) End() {
 	m.mu.Lock()
 	m.done = true
@@ -68,8 +68,8 @@ func (m *Memory) End() {
 
 // Limits are shared by the requests of a server.
 type Limits struct {
-	// Requests counts those that end by themselves, and Streams those that stay open.
+	// Requests counts requests that end by themselves, and Streams those that stay open.
 	Requests, Streams *Pool
-	// Memory counts the bytes that their bodies and answers take.
+	// Memory counts the bytes of bodies and answers.
 	Memory *Pool
 }

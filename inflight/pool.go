@@ -1,8 +1,7 @@
-// Package inflight bounds what requests hold of the server while they are worked on:
-// how many there are, how many streams stay open, and how much memory they take.
-// Each project has its bound, all together have one, and a part is reserved for the
-// operator. What exceeds a bound waits in line, project by project, and is refused
-// when it has waited too long. The doors (api) use it; server sets the bounds.
+// Package inflight limits what requests in flight use of the server: their number, open
+// streams, and memory. There is a limit for each project and one for all of them, and a
+// part is reserved for the operator. A request over a limit waits in its project's
+// queue, and is refused when it has waited too long. api uses it; server sets the limits.
 package inflight
 
 import (
@@ -14,39 +13,38 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Bounds are those of a pool.
+// Bounds are the limits of a pool.
 type Bounds struct {
-	// Total is for all projects, Project for each of them.
+	// Total limits all projects together, Project each of them.
 	Total, Project int64
-	// Reserved is the part of Total that only the operator's project may use, whose
-	// only bound is Total.
+	// Reserved is the part of Total that only the operator's project may use. Project
+	// does not apply to that one.
 	Reserved int64
-	// Waiting is how many requests of a project may wait in line.
+	// Waiting is how many requests of a project may wait.
 	Waiting int
-	// Wait is how long one waits.
+	// Wait is how long a request waits at most.
 	Wait time.Duration
 }
 
-// Pool is an amount of something that requests share. Its methods may be called from
-// many goroutines at once.
+// Pool is a resource that requests share. Its methods may be called concurrently.
 //
-// The requests of a project are served in the order in which they came, and the
-// projects in turn. One that waits for what others hold is not overtaken by later
-// ones of other projects, however small: it would never fit otherwise.
+// The requests of a project are served in the order of arrival, and the projects in
+// turn. A request that waits for other projects is not overtaken by later ones of
+// theirs, however small: otherwise a large one might wait forever.
 type Pool struct {
 	what   string
 	bounds Bounds
 
 	mu       sync.Mutex
 	used     int64
-	tenants  int64 // the part of used that is not the operator's
+	tenants  int64 // the part of used by projects other than the operator's
 	projects map[string]*share
-	turn     *list.List // of *share, those that have waiters
-	blocked  bool       // a tenant waits for what others hold
+	turn     *list.List // of *share, with waiters
+	blocked  bool       // a tenant waits for other projects
 	refused  int64
 }
 
-// share is what a project holds, and its waiters.
+// share is the amount that a project holds, and its waiters.
 type share struct {
 	project string
 	used    int64
@@ -64,7 +62,7 @@ func NewPool(what string, b Bounds) *Pool {
 	return &Pool{what: what, bounds: b, projects: map[string]*share{}, turn: list.New()}
 }
 
-// most is what a project may hold.
+// most returns how much a project may hold.
 func (p *Pool) most(project string) int64 {
 	if project == bothy.DefaultProject {
 		return p.bounds.Total
@@ -72,8 +70,8 @@ func (p *Pool) most(project string) int64 {
 	return max(min(p.bounds.Project, p.bounds.Total-p.bounds.Reserved), 1)
 }
 
-// Acquire reserves n for a project, waiting if necessary. A request for more than
-// the project may ever hold is cut to that. The caller releases what it got.
+// Acquire reserves n for a project, waiting if necessary. n is reduced to what the
+// project may hold. The caller releases the amount that is returned.
 func (p *Pool) Acquire(ctx context.Context, project string, n int64) (got int64, err error) {
 	n = min(n, p.most(project))
 	p.mu.Lock()
@@ -109,7 +107,7 @@ func (p *Pool) wait(ctx context.Context, s *share, place *list.Element, w *waite
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-w.granted: // just now
+	case <-w.granted: // granted at the same moment
 		if ctx.Err() == nil {
 			return w.n, nil
 		}
@@ -119,14 +117,14 @@ func (p *Pool) wait(ctx context.Context, s *share, place *list.Element, w *waite
 	}
 	s.waiters.Remove(place)
 	p.leave(s)
-	p.dispatch() // it may have stood in others' way
+	p.dispatch() // it may have blocked others
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
 	return 0, p.refuse(s)
 }
 
-// Release releases n of what a project holds.
+// Release releases n of the amount that a project holds.
 func (p *Pool) Release(project string, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,12 +147,12 @@ func (p *Pool) share(project string) *share {
 	return s
 }
 
-// fits reports whether a project may have n more.
+// fits reports whether a project may get n more.
 func (p *Pool) fits(s *share, n int64) bool {
 	return s.used+n <= p.most(s.project) && p.left(s, n)
 }
 
-// left reports whether the others leave n for a project.
+// left reports whether n is free for a project.
 func (p *Pool) left(s *share, n int64) bool {
 	operator := s.project == bothy.DefaultProject
 	return p.used+n <= p.bounds.Total && (operator || p.tenants+n <= p.bounds.Total-p.bounds.Reserved)
@@ -174,15 +172,14 @@ func (p *Pool) give(s *share, n int64) {
 	p.drop(s)
 }
 
-// drop forgets a project that has nothing here.
+// drop forgets a project that holds nothing and has no waiters.
 func (p *Pool) drop(s *share) {
 	if s.used == 0 && s.waiters.Len() == 0 {
 		delete(p.projects, s.project)
 	}
 }
 
-// leave takes a project out of the rotation when none of its requests is waiting
-// any more.
+// leave removes a project without waiters from the rotation.
 func (p *Pool) leave(s *share) {
 	if s.waiters.Len() == 0 && s.turn != nil {
 		p.turn.Remove(s.turn)
@@ -191,7 +188,7 @@ func (p *Pool) leave(s *share) {
 	p.drop(s)
 }
 
-// dispatch grants what can be granted, one request of each project in turn.
+// dispatch grants all requests that fit, one of each project in turn.
 func (p *Pool) dispatch() {
 	p.blocked = false
 	for progress := true; progress; {
@@ -206,7 +203,7 @@ func (p *Pool) dispatch() {
 	}
 }
 
-// grant serves the first that waits in a project, if it can be served.
+// grant serves a project's first waiter, if it fits.
 func (p *Pool) grant(s *share) bool {
 	first := s.waiters.Front()
 	w := first.Value.(*waiter)
@@ -229,7 +226,7 @@ func (p *Pool) grant(s *share) bool {
 	return true
 }
 
-// retryAfter is when a request that was refused is worth another try.
+// retryAfter is how long a refused request should wait before it is repeated.
 const retryAfter = 2 * time.Second
 
 func (p *Pool) refuse(s *share) error {

@@ -28,7 +28,7 @@ const (
 	Life = 12 * time.Hour
 	// CodeLife is how long a code for a login can be used, once.
 	CodeLife = time.Minute
-	// maxSessions and maxPerToken limit what is kept; the oldest are dropped.
+	// maxSessions and maxPerToken limit the stored logins; the oldest are dropped.
 	maxSessions = 10000
 	maxPerToken = 50
 )
@@ -36,7 +36,7 @@ const (
 // A Session is one login.
 type Session = store.Login
 
-// Logins is what of a store.Store keeps them.
+// Logins is the part of store.Store that stores logins.
 type Logins interface {
 	AddLogin(ctx context.Context, l *store.Login, b store.LoginBounds) error
 	Login(ctx context.Context, hash string) (*store.Login, error)
@@ -50,7 +50,7 @@ type held struct {
 	timer *time.Timer
 }
 
-// Store is the logins as a server sees them.
+// Store manages logins.
 type Store struct {
 	logins Logins
 	now    func() time.Time
@@ -59,12 +59,12 @@ type Store struct {
 	holders map[string]map[*held]struct{} // by hash
 }
 
-// New makes a Store of what keeps logins.
+// New returns a Store that keeps its logins in another.
 func New(logins Logins, now func() time.Time) *Store {
 	return &Store{logins: logins, now: now, holders: map[string]map[*held]struct{}{}}
 }
 
-// fileLogin is a login in the file in which servers kept them before the store did.
+// fileLogin is a login in the file that earlier servers used instead of the store.
 type fileLogin struct {
 	Hash      string    `json:"hash"`
 	ProjectID string    `json:"project"`
@@ -73,8 +73,8 @@ type fileLogin struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// TakeFile takes over the logins of an earlier server, which kept them in a file, and deletes
-// it. It need not be there.
+// TakeFile imports the logins from the file of an earlier server, if there is one, and deletes
+// the file.
 func (s *Store) TakeFile(ctx context.Context, path string) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,7 @@ func (s *Store) Create(ctx context.Context, caller *bothy.Caller) (secret string
 	if err := s.add(ctx, &x); err != nil {
 		return "", Session{}, err
 	}
-	// Others may have given way to it.
+	// Older logins may have been dropped for it.
 	return secret, x, s.Refresh(ctx)
 }
 
@@ -121,11 +121,11 @@ func (s *Store) fresh(secret string, caller *bothy.Caller, life time.Duration) S
 	return x
 }
 
-// Hold finds a login, and has end called when it ends before release is.
+// Hold finds a login. If the login ends before release is called, it calls end.
 func (s *Store) Hold(ctx context.Context, secret string, end func(error)) (_ Session, release func(), err error) {
 	sum := hash(secret)
 	h := &held{end: end}
-	// It is held before it is looked for: one that is deleted meanwhile ends then.
+	// It is registered before the look-up, so that a concurrent deletion ends it.
 	s.mu.Lock()
 	if s.holders[sum] == nil {
 		s.holders[sum] = map[*held]struct{}{}
@@ -161,7 +161,7 @@ func (s *Store) find(ctx context.Context, sum string) (Session, error) {
 	if err != nil && bothy.ErrorCode(err) != bothy.CodeNotFound {
 		return Session{}, err
 	}
-	// The look-up is by the hash; this keeps the decision itself free of timing.
+	// The look-up is by hash; comparing in constant time keeps the decision free of timing.
 	if err != nil || x.Code || subtle.ConstantTimeCompare([]byte(x.Hash), []byte(sum)) != 1 {
 		return Session{}, ended("it is not known here")
 	}
@@ -171,7 +171,7 @@ func (s *Store) find(ctx context.Context, sum string) (Session, error) {
 	return *x, nil
 }
 
-// Delete ends a login, and its requests in flight here. An unknown one has ended already.
+// Delete ends a login, and its requests in flight here. An unknown login has ended already.
 func (s *Store) Delete(ctx context.Context, secret string) error {
 	sum := hash(secret)
 	if err := s.logins.DeleteLogin(ctx, sum); err != nil {
@@ -181,7 +181,7 @@ func (s *Store) Delete(ctx context.Context, secret string) error {
 	return nil
 }
 
-// drop tells the holders in their own time: they may let go, which wants the lock.
+// drop notifies the holders from other goroutines: they may call release, which takes the lock.
 func (s *Store) drop(hash string, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +190,7 @@ func (s *Store) drop(hash string, cause error) {
 	}
 }
 
-// Refresh ends what is under way in the name of logins that have ended, on whichever host.
+// Refresh ends the requests here of logins that have ended on any host.
 func (s *Store) Refresh(ctx context.Context) error {
 	s.mu.Lock()
 	hashes := slices.Collect(maps.Keys(s.holders))
@@ -210,7 +210,7 @@ func (s *Store) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// NewCode makes a code with which a browser can log in once, within CodeLife.
+// NewCode returns a code with which a browser can log in once, within CodeLife.
 func (s *Store) NewCode(ctx context.Context, caller *bothy.Caller) (string, time.Time, error) {
 	code := random()
 	x := s.fresh(code, caller, CodeLife)
@@ -218,7 +218,7 @@ func (s *Store) NewCode(ctx context.Context, caller *bothy.Caller) (string, time
 	return code, x.ExpiresAt, s.add(ctx, &x)
 }
 
-// Redeem uses a code up and says whose it was.
+// Redeem consumes a code and returns whose it was.
 func (s *Store) Redeem(ctx context.Context, code string) (Session, error) {
 	x, err := s.logins.TakeLogin(ctx, hash(code))
 	if err != nil && bothy.ErrorCode(err) != bothy.CodeNotFound {

@@ -1,5 +1,4 @@
-// Package telemetry tells operators how the server does, in the form that
-// Prometheus reads.
+// Package telemetry exports the server's metrics for Prometheus.
 package telemetry
 
 import (
@@ -15,31 +14,31 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Census is what the server has at one moment.
+// Census is what the server has at a moment.
 type Census struct {
-	// Sandboxes counts those that have not ended, by state.
+	// Sandboxes counts the sandboxes that have not ended, by state.
 	Sandboxes map[bothy.State]int
 	// Pooled are the ready sandboxes that no request has taken yet, and
 	// PooledBytes the memory that they use. Spares are half-started ones.
 	Pooled      int
 	PooledBytes int64
 	Spares      int
-	// Golden are the golden snapshots, and GoldenBytes what they take up.
+	// Golden counts the golden snapshots, and GoldenBytes is their size.
 	Golden      int
 	GoldenBytes int64
-	// Snapshots and SnapshotBytes are all there are, of all projects.
+	// Snapshots and SnapshotBytes count the snapshots of all projects.
 	Snapshots     int
 	SnapshotBytes int64
-	// UsageUnwritten is how long ago everything that was used was last written.
+	// UsageUnwritten is how long ago all usage was last written.
 	UsageUnwritten time.Duration
-	// FreeMemoryBytes is what the host has left.
+	// FreeMemoryBytes is the host's free memory.
 	FreeMemoryBytes int64
-	// Inflight is what requests hold of the server.
+	// Inflight is what requests in flight use.
 	Inflight []Inflight
 }
 
-// Inflight is how much requests hold of something that is bounded, and how often one
-// was refused for it.
+// Inflight is how much of a limited resource requests use, and how many were refused
+// because of it.
 type Inflight struct {
 	Resource      string
 	Held, Refused int64
@@ -56,12 +55,12 @@ type Metrics struct {
 	still    prometheus.Histogram
 }
 
-// buckets reach from the claim of a ready sandbox to a command of minutes, in
+// buckets range from claiming a ready sandbox to a command that takes minutes, in
 // seconds.
 var buckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// New makes the metrics. census is asked at each scrape; what it fails at is
-// missing from that one.
+// New returns the metrics. census is called at each scrape; if it fails, its values
+// are missing from that scrape.
 func New(version string, census func(context.Context) (Census, error)) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
@@ -93,27 +92,27 @@ func New(version string, census func(context.Context) (Census, error)) *Metrics 
 	return m
 }
 
-// Handler answers scrapes.
+// Handler serves scrapes.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true})
 }
 
-// Request counts an answered request. route is the pattern that it matched,
-// empty for none.
+// Request counts an answered request. route is the pattern that it matched, or
+// empty.
 func (m *Metrics) Request(method, route string, status int, took time.Duration) {
 	if route == "" {
 		route = "none"
 	}
 	switch method {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
-	default: // callers must not make labels
+	default: // callers must not choose labels
 		method = "other"
 	}
 	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
 	m.seconds.WithLabelValues(method, route).Observe(took.Seconds())
 }
 
-// Event counts something that happened.
+// Event counts an event.
 func (m *Metrics) Event(e bothy.Event) {
 	m.events.WithLabelValues(e.Type).Inc()
 	if e.Type == bothy.EventSandboxEnded {
@@ -130,7 +129,7 @@ func (m *Metrics) Move(outcome string, still time.Duration) {
 	}
 }
 
-// censor turns a census into gauges.
+// censor exports a census as gauges.
 type censor struct {
 	census func(context.Context) (Census, error)
 }
@@ -159,7 +158,7 @@ func (c *censor) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// censusTimeout bounds a scrape.
+// censusTimeout limits a scrape.
 const censusTimeout = 5 * time.Second
 
 // Collect implements prometheus.Collector.
@@ -174,7 +173,7 @@ func (c *censor) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	for _, s := range bothy.LiveStates { // so that none is missing when it is zero
+	for _, s := range bothy.LiveStates { // so that states without sandboxes are exported as 0
 		gauge(sandboxesDesc, float64(now.Sandboxes[s]), string(s))
 	}
 	gauge(pooledDesc, float64(now.Pooled))

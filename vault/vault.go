@@ -24,7 +24,7 @@ type Vault struct {
 	aead cipher.AEAD
 }
 
-// Open reads the key in path, and creates one if there is none.
+// Open reads the key file at path, and creates it if it is missing.
 func Open(path string) (*Vault, error) {
 	key, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -44,7 +44,7 @@ func Open(path string) (*Vault, error) {
 	return &Vault{key: key, aead: aead}, err
 }
 
-// create makes a key. Two servers that do it at once agree on one.
+// create makes a key. Two servers that do so at once agree on one key.
 func create(path string) ([]byte, error) {
 	key := make([]byte, keySize)
 	rand.Read(key)
@@ -54,14 +54,14 @@ func create(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// Seal encrypts plain. It can be opened only with the same bound.
+// Seal encrypts plain. Open needs the same bound.
 func (v *Vault) Seal(plain []byte, bound string) ([]byte, error) {
 	nonce := make([]byte, v.aead.NonceSize())
 	rand.Read(nonce)
 	return v.aead.Seal(nonce, nonce, plain, []byte(bound)), nil
 }
 
-// Open decrypts what Seal made.
+// Open decrypts the output of Seal.
 func (v *Vault) Open(sealed []byte, bound string) ([]byte, error) {
 	n := v.aead.NonceSize()
 	if len(sealed) < n {
@@ -74,8 +74,8 @@ func (v *Vault) Open(sealed []byte, bound string) ([]byte, error) {
 	return plain, nil
 }
 
-// Derive returns 32 bytes that are always the same for a purpose, and tell
-// nothing of the key.
+// Derive returns 32 bytes that are always the same for a purpose and do not
+// reveal the key.
 func (v *Vault) Derive(purpose string) []byte {
 	b, err := hkdf.Key(sha256.New, v.key, nil, purpose, 32)
 	if err != nil {
