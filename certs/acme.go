@@ -48,7 +48,7 @@ func OpenACME(o ACMEOptions) (*ACME, error) {
 	if err != nil {
 		return nil, err
 	}
-	log := zapOver(o.Log)
+	log := zapLogger(o.Log)
 	a := &ACME{domains: o.Domains}
 	a.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return a.config, nil },

@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapOver returns a zap logger, as the library wants, that writes to log.
-func zapOver(log *slog.Logger) *zap.Logger { return zap.New(core{log: log}) }
+// zapLogger returns a zap logger, as the library wants, that writes to log.
+func zapLogger(log *slog.Logger) *zap.Logger { return zap.New(core{log: log}) }
 
 type core struct{ log *slog.Logger }
 

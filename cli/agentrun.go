@@ -68,7 +68,7 @@ func (r *agentRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 func (r *agentRun) begin(ctx context.Context, cmd *cobra.Command) error {
 	r.last.hold()
 	if earlier := r.f.fork + r.f.resume; earlier != "" {
-		return r.takeUp(ctx, earlier)
+		return r.continueIn(ctx, earlier)
 	}
 	req, err := r.f.create.request(cmd.Flags())
 	if err != nil {
@@ -98,11 +98,11 @@ func (r *agentRun) begin(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	r.sandbox = sandbox.ID
-	return r.tell("new")
+	return r.printStarted("new")
 }
 
-// takeUp continues in a sandbox of an earlier run, or in a copy of it.
-func (r *agentRun) takeUp(ctx context.Context, id string) error {
+// continueIn continues in a sandbox of an earlier run, or in a copy of it.
+func (r *agentRun) continueIn(ctx context.Context, id string) error {
 	sandbox, err := r.s.sandboxes.Get(ctx, id)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (r *agentRun) takeUp(ctx context.Context, id string) error {
 			return err
 		}
 		r.sandbox = copies[0].ID
-		return r.tell("copy")
+		return r.printStarted("copy")
 	}
 	r.sandbox = id
 	if sandbox.State == bothy.StatePaused {
@@ -125,11 +125,11 @@ func (r *agentRun) takeUp(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	return r.tell("resumed")
+	return r.printStarted("resumed")
 }
 
-// tell prints immediately which sandbox it is.
-func (r *agentRun) tell(how string) error {
+// printStarted prints immediately which sandbox it is.
+func (r *agentRun) printStarted(how string) error {
 	if r.json {
 		return r.printJSON(map[string]any{"sandbox_id": r.sandbox, "started": how})
 	}
@@ -306,7 +306,7 @@ func (r *agentRun) patch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeBeside(r.f.out, strings.NewReader(patch), nil)
+	return writeAtomically(r.f.out, strings.NewReader(patch), nil)
 }
 
 // end pauses or ends the sandbox, and says how to continue.

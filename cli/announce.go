@@ -85,11 +85,11 @@ func (a *app) publish(ctx context.Context, mine client.Credentials, own func(cli
 	switch {
 	case err == nil && (stored == mine || sameURL(stored.URL, mine.URL) && own(stored)):
 		return path, nil
-	case err == nil && opensAnother(ctx, stored, mine):
+	case err == nil && validElsewhere(ctx, stored, mine):
 		a.warn("%s opens another server, %s, and was left as it is", path, stored.URL)
 		return "", nil
 	case err == nil && stored.APIKey != "":
-		if err := keepBeside(path); err != nil {
+		if err := backUp(path); err != nil {
 			return "", err
 		}
 		a.warn("%s held a key of %s that opens nothing now; it was kept as %s", path, stored.URL, path+oldSuffix)
@@ -100,7 +100,7 @@ func (a *app) publish(ctx context.Context, mine client.Credentials, own func(cli
 // oldSuffix marks credentials that were replaced.
 const oldSuffix = ".old"
 
-func keepBeside(path string) error {
+func backUp(path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err

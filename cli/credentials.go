@@ -72,8 +72,8 @@ func (a *app) publishCredentials(ctx context.Context, server *serverFile) (path 
 	return cmp.Or(path, server.Credentials, adminPath()), nil
 }
 
-// opensAnother reports whether stored is valid for a server that is not mine.
-func opensAnother(ctx context.Context, stored, mine client.Credentials) bool {
+// validElsewhere reports whether stored is valid for a server that is not mine.
+func validElsewhere(ctx context.Context, stored, mine client.Credentials) bool {
 	return !sameURL(stored.URL, mine.URL) && opens(ctx, stored)
 }
 
@@ -108,7 +108,7 @@ func publishToCaller(ctx context.Context, c client.Credentials) error {
 	defer root.Close()
 	var stored client.Credentials
 	b, err := root.ReadFile(credentialsName)
-	if err == nil && json.Unmarshal(b, &stored) == nil && (stored == c || opensAnother(ctx, stored, c)) {
+	if err == nil && json.Unmarshal(b, &stored) == nil && (stored == c || validElsewhere(ctx, stored, c)) {
 		return nil
 	}
 	return writeAs(root, uid, gid, c)

@@ -87,12 +87,12 @@ func (d *downloader) getFile(ctx context.Context, source, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	return writeBeside(to, meter(r, bar, source, info.Size), info)
+	return writeAtomically(to, meter(r, bar, source, info.Size), info)
 }
 
-// writeBeside writes a file next to its final place and renames it, so that it is never seen
+// writeAtomically writes a file next to its final place and renames it, so that it is never seen
 // incomplete.
-func writeBeside(to string, r io.Reader, info *bothy.FileInfo) error {
+func writeAtomically(to string, r io.Reader, info *bothy.FileInfo) error {
 	f, err := os.CreateTemp(filepath.Dir(to), ".bothy-*")
 	if err != nil {
 		return err

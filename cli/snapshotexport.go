@@ -43,7 +43,7 @@ func (a *app) exportSnapshot(ctx context.Context, s *session, id, file, passphra
 	go func() { w.CloseWithError(s.mover.ExportSnapshot(ctx, id, passphrase, w)) }()
 	bar := newProgress(a.stderr)
 	defer bar.done()
-	return writeBeside(file, meter(r, bar, file, 0), &bothy.FileInfo{Mode: "600"})
+	return writeAtomically(file, meter(r, bar, file, 0), &bothy.FileInfo{Mode: "600"})
 }
 
 func newSnapshotImport(a *app) *cobra.Command {

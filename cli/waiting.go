@@ -17,15 +17,15 @@ func (a *app) create(ctx context.Context, s *session, req bothy.SandboxCreate) (
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		a.tellOfPreparation(watched, s, time.Now())
+		a.showPreparation(watched, s, time.Now())
 	}()
 	defer func() { stop(); <-told }()
 	return s.sandboxes.Create(ctx, req)
 }
 
-// tellOfPreparation shows the steps that a slow start waits for, until ctx ends.
+// showPreparation shows the steps that a slow start waits for, until ctx ends.
 // It is not an error if there are none.
-func (a *app) tellOfPreparation(ctx context.Context, s *session, begun time.Time) {
+func (a *app) showPreparation(ctx context.Context, s *session, begun time.Time) {
 	select {
 	case <-ctx.Done():
 		return
@@ -39,14 +39,14 @@ func (a *app) tellOfPreparation(ctx context.Context, s *session, begun time.Time
 	_ = s.events.Events(ctx, bothy.EventFilter{Follow: true}, func(e bothy.Event) error {
 		// The server's clock may be a little behind.
 		if e.Type == bothy.EventEnginePreparing && e.Time.After(begun.Add(-time.Second)) {
-			line.say("prepare the engine "+e.Data["engine"], e.Data["step"])
+			line.show("prepare the engine "+e.Data["engine"], e.Data["step"])
 		}
 		return nil
 	})
 }
 
-// say shows a step of unknown progress.
-func (p *progress) say(step, message string) {
+// show shows a step of unknown progress.
+func (p *progress) show(step, message string) {
 	if p.live {
 		p.draw(join(step, message))
 		return

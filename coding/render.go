@@ -74,11 +74,11 @@ func (c *claude) line(line string) error {
 		return nil
 	}
 	if json.Unmarshal([]byte(line), &said) != nil {
-		return c.say(line)
+		return c.print(line)
 	}
 	switch {
 	case said.Type == "result" && (said.IsError || said.Subtype != "success"):
-		return c.say("failed: " + said.Subtype + " " + said.Result)
+		return c.print("failed: " + said.Subtype + " " + said.Result)
 	case said.Type != "assistant":
 		return nil
 	}
@@ -86,9 +86,9 @@ func (c *claude) line(line string) error {
 		var err error
 		switch block.Type {
 		case "text":
-			err = c.say(block.Text)
+			err = c.print(block.Text)
 		case "tool_use":
-			err = c.say("→ " + block.Name + " " + brief(block.Input))
+			err = c.print("→ " + block.Name + " " + brief(block.Input))
 		}
 		if err != nil {
 			return err
@@ -97,8 +97,8 @@ func (c *claude) line(line string) error {
 	return nil
 }
 
-// say writes lines without control characters, which would move a terminal's cursor.
-func (c *claude) say(text string) error {
+// print writes lines without control characters, which would move a terminal's cursor.
+func (c *claude) print(text string) error {
 	clean := strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 			return r

@@ -54,7 +54,7 @@ func (d *Door) ServePort(w http.ResponseWriter, r *http.Request, sandbox string,
 	sb, err := d.Server.Find(r.Context(), t.id)
 	switch {
 	case err != nil && bothy.ErrorCode(err) != bothy.CodeSandboxNotFound && bothy.ErrorCode(err) != bothy.CodeNotFound:
-		d.serve(w, r, t, nobody(err), nil)
+		d.serve(w, r, t, refuseAll(err), nil)
 		return true
 	case err == nil && reachable(sb):
 		t.sb = sb
@@ -62,7 +62,7 @@ func (d *Door) ServePort(w http.ResponseWriter, r *http.Request, sandbox string,
 	case !byHeader && t.port != agentPort && t.port != interpreterPort:
 		return false // the other API reports the sandbox's end
 	}
-	d.serve(w, r, t, nobody(notFound(t.id)), nil)
+	d.serve(w, r, t, refuseAll(notFound(t.id)), nil)
 	return true
 }
 
@@ -112,18 +112,18 @@ func (d *Door) serveTarget(w http.ResponseWriter, r *http.Request, t target, byH
 		if !byHeader && t.sb.Metadata[markName] == "" {
 			return false // the user's own server
 		}
-		d.serve(w, r, t, nobody(needsToken(t)), nil)
+		d.serve(w, r, t, refuseAll(needsToken(t)), nil)
 		return true
 	}
 	h, ok := d.holderOf(r, t.sb)
-	if !ok && d.public(t.sb) && !opensOtherwise(r) {
-		h, ok = everybody(t.sb), true
+	if !ok && d.public(t.sb) && !hasOtherCredential(r) {
+		h, ok = publicHolder(t.sb), true
 	}
 	if !ok && !byHeader {
 		return false // a link of the REST API may open it
 	}
 	if !ok {
-		h = nobody(needsToken(t))
+		h = refuseAll(needsToken(t))
 	}
 	d.serve(w, r, t, h, func(w http.ResponseWriter, r *http.Request) error {
 		stripTokens(r.Header)
@@ -139,9 +139,9 @@ func (d *Door) public(sb *bothy.Sandbox) bool {
 	return d.config.PublicPorts && sb.Metadata[markName] != "" && sb.Metadata[markPrivate] == ""
 }
 
-// opensOtherwise reports whether a request has a credential for ports of the REST API, which
+// hasOtherCredential reports whether a request has a credential for ports of the REST API, which
 // records the caller.
-func opensOtherwise(r *http.Request) bool {
+func hasOtherCredential(r *http.Request) bool {
 	return strings.HasPrefix(r.URL.Path, "/_bothy/") || r.URL.Query().Has("bothy_link") || r.Header.Get("X-Bothy-Link") != ""
 }
 
@@ -264,10 +264,10 @@ func (d *Door) serveAgent(w http.ResponseWriter, r *http.Request, t target) {
 	h, known := d.holderOf(r, t.sb)
 	switch {
 	case r.URL.Path == "/files/compose":
-		h = nobody(unsupported("files cannot be joined from parts (/files/compose)").
+		h = refuseAll(unsupported("files cannot be joined from parts (/files/compose)").
 			WithHint("Send the file whole to /files, which takes any size"))
 	case !ok:
-		h = nobody(bothy.Errorf(bothy.CodeNotFound, "the agent has no %s %s", r.Method, r.URL.Path))
+		h = refuseAll(bothy.Errorf(bothy.CodeNotFound, "the agent has no %s %s", r.Method, r.URL.Path))
 	case known:
 	case r.URL.Path == "/health":
 		w.WriteHeader(http.StatusNoContent)
@@ -275,10 +275,10 @@ func (d *Door) serveAgent(w http.ResponseWriter, r *http.Request, t target) {
 	case r.URL.Path == "/files" && r.URL.Query().Has("signature"):
 		var err error
 		if h, err = d.signed(r, t.sb); err != nil {
-			h = nobody(err)
+			h = refuseAll(err)
 		}
 	default:
-		h = nobody(bothy.Errorf(bothy.CodeUnauthenticated, "the agent of sandbox %s needs the access token that came with the sandbox", t.id).
+		h = refuseAll(bothy.Errorf(bothy.CodeUnauthenticated, "the agent of sandbox %s needs the access token that came with the sandbox", t.id).
 			WithHint("Send it as %s", headerAgent))
 	}
 	d.serveCall(w, r, t, c, h, func(w http.ResponseWriter, r *http.Request) error {

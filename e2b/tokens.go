@@ -63,15 +63,15 @@ func (d *Door) byID(ctx context.Context, sb *bothy.Sandbox, id string) holder {
 	}
 }
 
-// everybody is the caller of a public port.
-func everybody(sb *bothy.Sandbox) holder {
+// publicHolder is the caller of a public port.
+func publicHolder(sb *bothy.Sandbox) holder {
 	return func(func(error)) (*bothy.Caller, func(), error) {
 		return &bothy.Caller{ProjectID: sb.ProjectID, Scopes: []bothy.Scope{bothy.ScopeSandboxesWrite}}, func() {}, nil
 	}
 }
 
-// nobody refuses all callers.
-func nobody(err error) holder {
+// refuseAll refuses all callers.
+func refuseAll(err error) holder {
 	return func(func(error)) (*bothy.Caller, func(), error) { return nil, nil, err }
 }
 

@@ -41,7 +41,7 @@ func scrubAnswer(res *http.Response) error {
 	return nil
 }
 
-func scrubBody(res *http.Response, forms []swap) {
+func scrubBody(res *http.Response, forms []replacement) {
 	partial := res.StatusCode == http.StatusPartialContent
 	src := io.Reader(res.Body)
 	if strings.EqualFold(res.Header.Get("Content-Encoding"), "gzip") && !partial {

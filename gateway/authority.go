@@ -115,7 +115,7 @@ func (a *certificateAuthority) certificate(name string) (*tls.Certificate, error
 		}
 		a.forget(e)
 	}
-	cert, err := a.mint(name, now)
+	cert, err := a.issue(name, now)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (a *certificateAuthority) forget(e *list.Element) {
 	delete(a.leaves, a.used.Remove(e).(*leaf).name)
 }
 
-func (a *certificateAuthority) mint(name string, now time.Time) (*tls.Certificate, error) {
+func (a *certificateAuthority) issue(name string, now time.Time) (*tls.Certificate, error) {
 	tmpl := &x509.Certificate{
 		SerialNumber: serial(), DNSNames: []string{name},
 		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(leafLife),

@@ -293,10 +293,10 @@ func (c *client) setPatience() { _ = c.SetReadDeadline(time.Now().Add(c.patience
 
 func (c *client) clearPatience() { _ = c.SetReadDeadline(time.Time{}) }
 
-// lastWords writes b, and gives the guest a moment to read it and to close. Closing immediately,
+// writeAndClose writes b, and gives the guest a moment to read it and to close. Closing immediately,
 // with unread bytes of the guest, would reset the connection and lose b.
-func (c *client) lastWords(b []byte) {
-	_ = c.SetDeadline(time.Now().Add(lastWordsTime))
+func (c *client) writeAndClose(b []byte) {
+	_ = c.SetDeadline(time.Now().Add(closeTime))
 	if _, err := c.guestConn.Write(b); err != nil {
 		return
 	}

@@ -66,9 +66,9 @@ func (p *policy) open(name string, addrs []netip.Addr) ([]netip.Addr, error) {
 	return left, nil
 }
 
-// outdates reports whether an open connection may lead to an address that the policy denies:
+// mayNowDeny reports whether an open connection may lead to an address that the policy denies:
 // which of a name's addresses it uses is not recorded.
-func (p *policy) outdates(t target) bool {
+func (p *policy) mayNowDeny(t target) bool {
 	if len(p.denied) == 0 || !t.standIn {
 		return false
 	}

@@ -211,7 +211,7 @@ func (g *Gateway) replyAddress(ctx context.Context, p *policy, q dns.Question, n
 	for _, a := range addrs {
 		if a.Is4() {
 			if !tied {
-				g.names.tell(a, name)
+				g.names.record(a, name)
 			}
 			m.Answer = append(m.Answer, &dns.A{Hdr: rrHeader(q.Name, dns.TypeA), A: a.AsSlice()})
 		}

@@ -33,13 +33,13 @@ func (g *Gateway) target(dst netip.AddrPort) target {
 		t.name = g.names.at(dst.Addr())
 		t.label = t.name
 	} else {
-		t.label = g.names.toldFor(dst.Addr())
+		t.label = g.names.nameOf(dst.Addr())
 	}
 	return t
 }
 
-// judge decides about one target under p.
-func (g *Gateway) judge(p *policy, t target) verdict {
+// evaluate decides about one target under p.
+func (g *Gateway) evaluate(p *policy, t target) verdict {
 	if p.mode != bothy.NetworkOpen && p.mode != bothy.NetworkRestricted {
 		return refuse("the network is off")
 	}
@@ -92,7 +92,7 @@ type flow struct {
 func (g *Gateway) open(protocol string, t target) (*flow, verdict) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	v := g.judge(g.policy, t)
+	v := g.evaluate(g.policy, t)
 	if !v.allowed {
 		return nil, v
 	}
@@ -125,7 +125,7 @@ func (g *Gateway) rename(f *flow, name string) verdict {
 	f.to.name, f.to.label = name, name
 	t := f.to
 	f.mu.Unlock()
-	return g.judge(g.policy, t)
+	return g.evaluate(g.policy, t)
 }
 
 // end forgets a flow.

@@ -233,7 +233,7 @@ func (g *Gateway) SetPolicy(n bothy.Network) error {
 	g.policy = p
 	var out []*flow
 	for f := range g.flows {
-		if t := f.target(); !g.judge(p, t).allowed || p.outdates(t) {
+		if t := f.target(); !g.evaluate(p, t).allowed || p.mayNowDeny(t) {
 			out = append(out, f)
 		}
 	}

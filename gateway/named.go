@@ -17,8 +17,8 @@ const (
 	// firstBytesTime bounds how long the guest may take to say, in TLS or HTTP, which host it
 	// wants.
 	firstBytesTime = 10 * time.Second
-	// lastWordsTime bounds how long the guest may take to read why it was refused.
-	lastWordsTime = time.Second
+	// closeTime bounds how long the guest may take to read why it was refused.
+	closeTime = time.Second
 )
 
 // serveName serves a connection to an address that stands for a name. The outside is dialled
@@ -137,7 +137,7 @@ func (s *session) inspect() (forward func() error, err error) {
 		if err := s.guest.more(maxHead); err == io.EOF && !web {
 			return s.forwardAll, nil
 		} else if err != nil {
-			return nil, s.silence(err)
+			return nil, s.noHostError(err)
 		}
 	}
 }
@@ -155,8 +155,8 @@ func (s *session) leave() {
 	}
 }
 
-// silence returns the error for a guest that did not say which host it wants.
-func (s *session) silence(err error) error {
+// noHostError returns the error for a guest that did not say which host it wants.
+func (s *session) noHostError(err error) error {
 	if err == io.EOF && len(s.guest.buf) == 0 && s.ended == nil {
 		return errNothingSaid
 	}
@@ -176,7 +176,7 @@ func (s *session) inspectTLS() (func() error, error) {
 	defer s.guest.clearPatience()
 	sni, used, err := s.guest.hello()
 	if err != nil {
-		return nil, s.silence(err)
+		return nil, s.noHostError(err)
 	}
 	if err := s.bind(sni, "the TLS ClientHello"); err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func (s *session) inspectHTTP() (func() error, error) {
 	defer s.guest.clearPatience()
 	r, err := s.guest.request()
 	if err != nil {
-		return nil, s.silence(err)
+		return nil, s.noHostError(err)
 	}
 	if err := s.bind(r.host, "the HTTP request"); err != nil {
 		return nil, err
@@ -320,9 +320,9 @@ func (s *session) deny(err error) {
 	}
 	switch s.protocol {
 	case "tls":
-		s.guest.lastWords(tlsAlert)
+		s.guest.writeAndClose(tlsAlert)
 	case "http":
-		s.guest.lastWords(forbiddenPage(reason))
+		s.guest.writeAndClose(forbiddenPage(reason))
 	default:
 		s.guest.abort()
 	}

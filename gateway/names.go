@@ -45,9 +45,9 @@ type names struct {
 	byAddr map[netip.Addr]*nameEntry
 	// used has the most recently used *nameEntry at its front.
 	used list.List
-	// told remembers for which name a real address was handed out. It is only for the log:
+	// handedOut remembers for which name a real address was handed out. It is only for the log:
 	// nothing is allowed because of it.
-	told map[netip.Addr]string
+	handedOut map[netip.Addr]string
 	// next is where the search for a free stand-in starts. It only moves forward, so that an
 	// address is not soon reused for another name.
 	next netip.Addr
@@ -69,7 +69,7 @@ type nameEntry struct {
 func newNames(ctx context.Context, clock bothy.Clock, lookup func(context.Context, string) ([]netip.Addr, error)) *names {
 	return &names{
 		ctx: ctx, clock: clock, lookup: lookup,
-		byName: map[string]*nameEntry{}, byAddr: map[netip.Addr]*nameEntry{}, told: map[netip.Addr]string{},
+		byName: map[string]*nameEntry{}, byAddr: map[netip.Addr]*nameEntry{}, handedOut: map[netip.Addr]string{},
 		next: standIns.Addr(),
 	}
 }
@@ -122,21 +122,21 @@ func (n *names) at(addr netip.Addr) string {
 	return e.name
 }
 
-// tell records that addr was handed out for name.
-func (n *names) tell(addr netip.Addr, name string) {
+// record records that addr was handed out for name.
+func (n *names) record(addr netip.Addr, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.told) >= maxNames {
-		clear(n.told)
+	if len(n.handedOut) >= maxNames {
+		clear(n.handedOut)
 	}
-	n.told[addr] = name
+	n.handedOut[addr] = name
 }
 
-// toldFor returns the name for which addr was last handed out, or "".
-func (n *names) toldFor(addr netip.Addr) string {
+// nameOf returns the name for which addr was last handed out, or "".
+func (n *names) nameOf(addr netip.Addr) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.told[addr]
+	return n.handedOut[addr]
 }
 
 // resolve returns the real addresses of name, cached if fresh. Concurrent

@@ -54,7 +54,7 @@ func (g *Gateway) passOn(ctx context.Context, q dns.Question, name string, v ver
 	}
 	g.recordName(name, v)
 	for _, rr := range rrs[:min(len(rrs), maxPassedOn)] {
-		if (rr.Header().Rrtype == q.Qtype || rr.Header().Rrtype == dns.TypeCNAME) && !g.leadsInside(ctx, rr) {
+		if (rr.Header().Rrtype == q.Qtype || rr.Header().Rrtype == dns.TypeCNAME) && !g.mayPointInside(ctx, rr) {
 			rr.Header().Ttl = min(rr.Header().Ttl, dnsTTL)
 			m.Answer = append(m.Answer, rr)
 		}
@@ -112,8 +112,8 @@ func (g *Gateway) served(ctx context.Context, x Exchanger, domain string) (decid
 	return false, nil
 }
 
-// leadsInside reports whether a record names a host that is not known to be outside.
-func (g *Gateway) leadsInside(ctx context.Context, rr dns.RR) bool {
+// mayPointInside reports whether a record names a host that is not known to be outside.
+func (g *Gateway) mayPointInside(ctx context.Context, rr dns.RR) bool {
 	var target string
 	switch r := rr.(type) {
 	case *dns.CNAME:

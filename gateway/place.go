@@ -23,7 +23,7 @@ type placement struct {
 	// left reports placeholders that were found in places where none are replaced.
 	left []leftover
 	// forms are the values for the request's host, in the forms in which they could come back.
-	forms []swap
+	forms []replacement
 }
 
 // leftover is a placeholder that is left, and where.
@@ -86,7 +86,7 @@ func (c *secret) replaceIn(v string, p *placement) string {
 		if err == nil && strings.Contains(string(plain), c.placeholder) {
 			plain = []byte(strings.ReplaceAll(string(plain), c.placeholder, c.value))
 			sent := base64.StdEncoding.EncodeToString(plain)
-			p.forms = append(p.forms, swap{sent, wrapped})
+			p.forms = append(p.forms, replacement{sent, wrapped})
 			return scheme + " " + sent
 		}
 	}

@@ -21,24 +21,24 @@ const (
 	minCore = 8
 )
 
-// swap is one form of a value, and its replacement for the sandbox.
-type swap struct{ value, shown string }
+// replacement is one form of a value, and its replacement for the sandbox.
+type replacement struct{ value, shown string }
 
 // formsOf lists the forms in which a value could come back: as is, as encoded
 // in a URL, in JSON and in HTML, and inside base64.
-func formsOf(value, placeholder string) []swap {
+func formsOf(value, placeholder string) []replacement {
 	if len(value) < minScrubbed {
 		return nil
 	}
 	inJSON, _ := json.Marshal(value)
-	var forms []swap
+	var forms []replacement
 	for _, v := range []string{value, url.QueryEscape(value), url.PathEscape(value), string(inJSON[1 : len(inJSON)-1]), html.EscapeString(value)} {
-		forms = append(forms, swap{v, placeholder})
+		forms = append(forms, replacement{v, placeholder})
 	}
 	for shift := range 3 {
 		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			if core := base64Core(encoding, value, shift); len(core) >= minCore {
-				forms = append(forms, swap{core, strings.Repeat("*", len(core))})
+				forms = append(forms, replacement{core, strings.Repeat("*", len(core))})
 			}
 		}
 	}
@@ -60,12 +60,12 @@ func base64Core(encoding *base64.Encoding, value string, shift int) string {
 // scrubber removes values from a host's answer.
 type scrubber struct{ needles []needle }
 
-// needle is a swap as bytes.
+// needle is a replacement as bytes.
 type needle struct{ value, shown []byte }
 
 // newScrubber returns nil if there is nothing to remove. With sameLength the sandbox sees as
 // many asterisks as the value has characters.
-func newScrubber(forms []swap, sameLength bool) *scrubber {
+func newScrubber(forms []replacement, sameLength bool) *scrubber {
 	if len(forms) == 0 {
 		return nil
 	}

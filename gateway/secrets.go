@@ -30,7 +30,7 @@ type secret struct {
 	placeholder string
 	hosts       domains
 	// forms are the forms in which the value may come back, with their replacements.
-	forms []swap
+	forms []replacement
 }
 
 // CheckSecrets refuses the credentials that SetSecrets would.

@@ -48,7 +48,7 @@ func (g *Gateway) admitTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffer
 	if dst == dnsAddrPort && p.mode != bothy.NetworkOff {
 		return true
 	}
-	v := g.judge(p, t)
+	v := g.evaluate(p, t)
 	if !v.allowed {
 		g.lines.record(t.refused("tcp", v))
 	}

@@ -120,7 +120,7 @@ func (s *Service) checkpointNow(ctx context.Context, l *instance.Instance) (next
 	defer unlock()
 	sb, err := s.ledger.Sandbox(ctx, l.ID)
 	if err != nil {
-		return checkpointSoon, unlessGone(err)
+		return checkpointSoon, ignoreNotFound(err)
 	}
 	every := time.Duration(sb.CheckpointSeconds) * time.Second
 	if sb.State != bothy.StateRunning || s.instance(l.ID) != l || every <= 0 {
@@ -134,7 +134,7 @@ func (s *Service) checkpointNow(ctx context.Context, l *instance.Instance) (next
 		l.Checkpoints.Save(s.clock.Now())
 		return every, nil
 	}
-	if s.lastOnItsWay(ctx, sb, every) {
+	if s.isUploadingLast(ctx, sb, every) {
 		return min(every, checkpointSoon), nil
 	}
 	return every, s.takeCheckpoint(context.WithoutCancel(ctx), l, sb)
@@ -150,8 +150,8 @@ func (s *Service) hasCheckpoint(ctx context.Context, sb *store.Sandbox) bool {
 	return bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound
 }
 
-// lastOnItsWay reports whether the last checkpoint is still being uploaded.
-func (s *Service) lastOnItsWay(ctx context.Context, sb *store.Sandbox, every time.Duration) bool {
+// isUploadingLast reports whether the last checkpoint is still being uploaded.
+func (s *Service) isUploadingLast(ctx context.Context, sb *store.Sandbox, every time.Duration) bool {
 	if s.remote == nil || len(sb.Checkpoints) == 0 {
 		return false
 	}
@@ -233,7 +233,7 @@ func (s *Service) tidyCheckpoints(ctx context.Context, id string) error {
 	defer unlock()
 	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil {
-		return unlessGone(err)
+		return ignoreNotFound(err)
 	}
 	keep, drop := s.sortCheckpoints(ctx, sb, sb.Checkpoints)
 	if len(drop) == 0 {
@@ -263,7 +263,7 @@ func (s *Service) checkpointStored(n *bothy.Snapshot) {
 		if err == nil && len(sb.Checkpoints) > 0 && (n.Checkpoint || sb.SnapshotID == n.ID) {
 			err = s.tidyCheckpoints(s.background, sb.ID)
 		}
-		if unlessGone(err) != nil && s.background.Err() == nil {
+		if ignoreNotFound(err) != nil && s.background.Err() == nil {
 			s.log.Warn("cannot delete unneeded checkpoints; trying again later", "sandbox", n.SandboxID, "error", err)
 		}
 	})

@@ -36,7 +36,7 @@ func (s *Service) expire(id string) {
 func (s *Service) expireNow(ctx context.Context, id string) error {
 	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil || sb.ExpiresAt == nil || sb.State.Ended() {
-		return unlessGone(err)
+		return ignoreNotFound(err)
 	}
 	// Ending a sandbox must not wait for a hanging call.
 	lock := s.ledger.LockToWork
@@ -51,7 +51,7 @@ func (s *Service) expireNow(ctx context.Context, id string) error {
 	ctx = context.WithoutCancel(ctx)
 	sb, err = s.ledger.Sandbox(ctx, id)
 	if err != nil || sb.State != bothy.StateRunning || sb.ExpiresAt == nil || s.background.Err() != nil {
-		return unlessGone(err)
+		return ignoreNotFound(err)
 	}
 	l := s.instance(id)
 	if left := sb.ExpiresAt.Sub(s.clock.Now()); left > 0 {

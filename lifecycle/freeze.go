@@ -105,7 +105,7 @@ func (s *Service) capture(ctx context.Context, l *instance.Instance, dir string,
 	l.KeptConns.CloseIdle()
 	begun := time.Now()
 	o.OnPaused = func() { begun = time.Now() }
-	done := l.StandStill()
+	done := l.MarkFrozen()
 	err = l.Machine.Snapshot(ctx, o)
 	done()
 	s.log.Info("sandbox was frozen for a snapshot", "sandbox", l.ID, "ms", time.Since(begun).Milliseconds(), "error", err)

@@ -87,8 +87,8 @@ func (s *Service) findSnapshot(ctx context.Context, id string, scope bothy.Scope
 	return n, nil
 }
 
-// unlessGone returns err unless it means that the sandbox is no longer stored.
-func unlessGone(err error) error {
+// ignoreNotFound returns err unless it means that the sandbox is no longer stored.
+func ignoreNotFound(err error) error {
 	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
 		return nil
 	}

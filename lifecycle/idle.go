@@ -81,7 +81,7 @@ func (s *Service) Metrics(ctx context.Context, id string) (*bothy.Metrics, error
 	}
 	m, err := s.measure(ctx, l)
 	if err != nil {
-		if e := s.whyGone(ctx, l); e != nil {
+		if e := s.endedError(ctx, l); e != nil {
 			return nil, e
 		}
 		return nil, err

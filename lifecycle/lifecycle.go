@@ -223,7 +223,7 @@ func New(o Options) *Service {
 	s.ledger = ledger.New(ledger.Options{Store: o.Store, Start: start, Observe: o.Observe, Clock: o.Clock, Log: o.Log, Background: ctx})
 	s.engines = engines.New(engines.Options{
 		Open: o.Engines, Openers: o.Openers, Default: o.Engine, Auto: o.Auto, Clock: o.Clock, Log: o.Log, Background: ctx,
-		Opened: s.engineOpened, Step: s.tellStep,
+		Opened: s.engineOpened, Step: s.emitStep,
 	})
 	s.machines = instance.New(instance.Options{
 		NewGateway: o.NewGateway, NewGuest: o.NewGuest, Vault: o.Vault, CheckSecrets: o.CheckSecrets, CABundle: o.CABundle,
@@ -274,8 +274,8 @@ func (s *Service) engineOpened(ctx context.Context, name string, e bothy.Engine)
 	}
 }
 
-// tellStep emits the progress of opening an engine to a project that waits for it.
-func (s *Service) tellStep(ctx context.Context, project, engine, step string) {
+// emitStep emits the progress of opening an engine to a project that waits for it.
+func (s *Service) emitStep(ctx context.Context, project, engine, step string) {
 	s.ledger.EmitFor(ctx, bothy.EventEnginePreparing, "", project, map[string]string{"engine": engine, "step": step})
 }
 
@@ -304,8 +304,8 @@ func (s *Service) LastEvent(ctx context.Context) (int64, error) { return s.ledge
 type instanceOwner struct{ s *Service }
 
 func (o instanceOwner) Runs(l *instance.Instance) bool { return o.s.instance(l.ID) == l }
-func (o instanceOwner) WhyGone(ctx context.Context, l *instance.Instance) error {
-	return o.s.whyGone(ctx, l)
+func (o instanceOwner) EndedError(ctx context.Context, l *instance.Instance) error {
+	return o.s.endedError(ctx, l)
 }
 
 func (o instanceOwner) Killed(ctx context.Context, l *instance.Instance, process string) {

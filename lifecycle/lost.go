@@ -126,7 +126,7 @@ func (s *Service) resumeLost(ctx context.Context, o LostOptions, sb *store.Sandb
 	}
 	defer unlock()
 	if sb, err = s.ledger.Sandbox(ctx, sb.ID); err != nil {
-		return unlessGone(err)
+		return ignoreNotFound(err)
 	}
 	at := sb.ResumeAt()
 	if sb.State != bothy.StatePaused || at == nil || at.After(s.clock.Now()) {
@@ -159,7 +159,7 @@ func (s *Service) takeLost(ctx context.Context, hosts store.Hosts, id string) (b
 		return claimed, err
 	}
 	owner, err := hosts.SandboxHost(ctx, id)
-	return err == nil && owner.Host == hosts.Self(), unlessGone(err)
+	return err == nil && owner.Host == hosts.Self(), ignoreNotFound(err)
 }
 
 // resumeLater records a failed attempt and the time of the next, by any host with capacity. The
@@ -167,7 +167,7 @@ func (s *Service) takeLost(ctx context.Context, hosts store.Hosts, id string) (b
 func (s *Service) resumeLater(ctx context.Context, hosts store.Hosts, id string, failed error) error {
 	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil || sb.State != bothy.StatePaused || sb.HostLoss == nil {
-		return errors.Join(failed, unlessGone(err))
+		return errors.Join(failed, ignoreNotFound(err))
 	}
 	loss := *sb.HostLoss
 	sb.HostLoss = &loss

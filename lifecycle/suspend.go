@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	hushTime   = 30 * time.Second
-	hushAtOnce = 32
+	suspensionTime = 30 * time.Second
+	suspendAtOnce  = 32
 )
 
 // Suspend freezes every sandbox of this host, in use or not, until Unsuspend. Nothing is
 // stored: to its owner a sandbox is running but slow to respond.
 func (s *Service) Suspend() {
 	s.machines.Suspend()
-	s.hushAll()
+	s.applySuspension()
 }
 
 // Unsuspend thaws them.
 func (s *Service) Unsuspend() {
 	s.machines.Unsuspend()
-	s.hushAll()
+	s.applySuspension()
 }
 
-// hushAll freezes or thaws every machine as Suspend and Unsuspend have set.
-func (s *Service) hushAll() {
-	ctx, cancel := context.WithTimeout(s.background, hushTime)
+// applySuspension freezes or thaws every machine as Suspend and Unsuspend have set.
+func (s *Service) applySuspension() {
+	ctx, cancel := context.WithTimeout(s.background, suspensionTime)
 	defer cancel()
 	s.eachInstance(func(l *instance.Instance) {
-		if err := s.machines.Hush(ctx, l); err != nil {
+		if err := s.machines.ApplySuspension(ctx, l); err != nil {
 			s.log.Error("cannot freeze or thaw a sandbox as the host's lease requires", "sandbox", l.ID, "error", err)
 		}
 	})
@@ -78,7 +78,7 @@ func (s *Service) eachInstance(f func(*instance.Instance)) {
 		all = append(all, l)
 	}
 	s.mu.Unlock()
-	slots := make(chan struct{}, hushAtOnce)
+	slots := make(chan struct{}, suspendAtOnce)
 	var wg sync.WaitGroup
 	for _, l := range all {
 		slots <- struct{}{}

@@ -22,7 +22,7 @@ func (s *Service) track(l *instance.Instance, sb *store.Sandbox, r *admission.Re
 	s.mu.Unlock()
 	s.admission.Running(l.ID, l.Project, r)
 	s.arm(l, sb.ExpiresAt)
-	if err := s.machines.Hush(s.background, l); err != nil {
+	if err := s.machines.ApplySuspension(s.background, l); err != nil {
 		s.log.Error("cannot freeze a sandbox as the host's lease requires", "sandbox", l.ID, "error", err)
 	}
 	if s.register.Dir != "" {

@@ -82,7 +82,7 @@ func (s *Service) replaceSecrets(ctx context.Context, l *instance.Instance, sb *
 	if err := s.machines.ReplaceSecrets(sb, list); err != nil || l == nil {
 		return err
 	}
-	return s.tellSecrets(ctx, l, sb)
+	return s.updateSecrets(ctx, l, sb)
 }
 
 // restoreSecrets undoes replaceSecrets after a failed update.
@@ -90,14 +90,14 @@ func (s *Service) restoreSecrets(ctx context.Context, l *instance.Instance, old 
 	if l == nil {
 		return
 	}
-	if err := s.tellSecrets(ctx, l, old); err != nil {
+	if err := s.updateSecrets(ctx, l, old); err != nil {
 		s.log.Error("cannot restore a sandbox's secrets after a failed update", "sandbox", old.ID, "error", err)
 	}
 }
 
-// tellSecrets gives the gateway of a running sandbox its secrets, and the guest their
+// updateSecrets gives the gateway of a running sandbox its secrets, and the guest their
 // placeholders and the certificate to trust.
-func (s *Service) tellSecrets(ctx context.Context, l *instance.Instance, sb *store.Sandbox) error {
+func (s *Service) updateSecrets(ctx context.Context, l *instance.Instance, sb *store.Sandbox) error {
 	t, err := s.templateOf(ctx, sb.ProjectID, sb.Template, sb.TemplateDigest)
 	if err != nil {
 		return err

@@ -94,7 +94,7 @@ func (s *Service) use(ctx context.Context, id string, scope bothy.Scope, f func(
 func (s *Service) ask(ctx context.Context, l *instance.Instance, f func(bothy.Guest) error) error {
 	err := f(l.Guest)
 	if bothy.ErrorCode(err) == bothy.CodeGuest {
-		if e := s.whyGone(ctx, l); e != nil {
+		if e := s.endedError(ctx, l); e != nil {
 			return e
 		}
 		if l.Hung() {
@@ -137,9 +137,9 @@ func (r *usedReader) Close() error {
 // seconds on a busy host.
 const recordPatience = 20 * time.Second
 
-// whyGone waits for the record of a machine's end, and returns it as an error. It returns nil
+// endedError waits for the record of a machine's end, and returns it as an error. It returns nil
 // if the machine is running.
-func (s *Service) whyGone(ctx context.Context, l *instance.Instance) error {
+func (s *Service) endedError(ctx context.Context, l *instance.Instance) error {
 	ctx = context.WithoutCancel(ctx)
 	waiting, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()

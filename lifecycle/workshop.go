@@ -70,6 +70,6 @@ func (s *Service) SaveFiles(ctx context.Context, id, path string) error {
 		return err
 	}
 	defer release()
-	defer l.StandStill()()
+	defer l.MarkFrozen()()
 	return l.Machine.Snapshot(ctx, bothy.SnapshotOptions{FilesTar: filepath.Clean(path)})
 }

@@ -319,7 +319,7 @@ func (m *Meter) watchBudget(ctx context.Context, host Host, id budgetID) {
 	m.mu.Unlock()
 
 	if tell != "" {
-		m.tellBudget(ctx, host, tell, said, used)
+		m.emitBudget(ctx, host, tell, said, used)
 	}
 	if enforce {
 		m.enforcing.Go(func() {
@@ -335,9 +335,9 @@ func (m *Meter) watchBudget(ctx context.Context, host Host, id budgetID) {
 	}
 }
 
-// tellBudget records the event once in each period. The event is recorded before that is stored:
+// emitBudget records the event once in each period. The event is recorded before that is stored:
 // twice is better than never.
-func (m *Meter) tellBudget(ctx context.Context, host Host, typ string, b store.Budget, used float64) {
+func (m *Meter) emitBudget(ctx context.Context, host Host, typ string, b store.Budget, used float64) {
 	sandbox := ""
 	if b.Kind == store.BudgetTree {
 		sandbox = b.ID

@@ -213,15 +213,15 @@ func (d *Door) furnish(ctx context.Context, id string, files []string) error {
 // find looks up a container.
 func (d *Door) find(ctx context.Context, id string) (*bothy.Sandbox, error) {
 	sb, err := d.Sandboxes.Get(ctx, id)
-	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound || err == nil && (sb.Metadata[mark] == "" || gone(sb)) {
+	if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound || err == nil && (sb.Metadata[mark] == "" || hasEnded(sb)) {
 		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "container %q was not found", id).
 			WithHint("client.containers.list() tells which there are.")
 	}
 	return sb, err
 }
 
-// gone reports whether a container was deleted, or failed. One that has expired is not gone.
-func gone(sb *bothy.Sandbox) bool {
+// hasEnded reports whether a container was deleted, or failed. One that has expired is not gone.
+func hasEnded(sb *bothy.Sandbox) bool {
 	return sb.State == bothy.StateStopping || sb.State.Ended() && (sb.Ended == nil || sb.Ended.Reason != bothy.EndTimeout)
 }
 
@@ -268,7 +268,7 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		for _, sb := range p.Items {
-			if !gone(sb) {
+			if !hasEnded(sb) {
 				all = append(all, containerOf(sb, time.Time{}))
 			}
 		}

@@ -42,11 +42,11 @@ func TestFileIDs(t *testing.T) {
 
 func TestExpiredContainers(t *testing.T) {
 	sb := &bothy.Sandbox{ID: "sbx1", State: bothy.StateStopped, Ended: &bothy.Ended{Reason: bothy.EndTimeout}, IdleSeconds: 1200}
-	if c := containerOf(sb, time.Time{}); gone(sb) || c.Status != "expired" || c.Expires.Minutes != 20 {
-		t.Errorf("gone: %t, %+v", gone(sb), c)
+	if c := containerOf(sb, time.Time{}); hasEnded(sb) || c.Status != "expired" || c.Expires.Minutes != 20 {
+		t.Errorf("gone: %t, %+v", hasEnded(sb), c)
 	}
 	sb.Ended.Reason = bothy.EndTerminated
-	if !gone(sb) {
+	if !hasEnded(sb) {
 		t.Error("a deleted container is there")
 	}
 }

@@ -157,7 +157,7 @@ func (s *Server) watchBucket(ctx context.Context, blobs *s3.Store, used bool) {
 			silent := !s.bucket.Answers()
 			err := s.bucket.Check(tctx)
 			cancel()
-			if s.tellOfBucket(&told, err); err == nil && silent {
+			if s.logBucketProblem(&told, err); err == nil && silent {
 				blobs.Retry()
 			}
 			continue
@@ -167,15 +167,15 @@ func (s *Server) watchBucket(ctx context.Context, blobs *s3.Store, used bool) {
 		if err == nil {
 			err = blobs.Settle()
 		}
-		if s.tellOfBucket(&told, err); err == nil {
+		if s.logBucketProblem(&told, err); err == nil {
 			s.log.Info("the object storage is available", "blobs", s.bucket.Location.String())
 			blobs.Retry()
 		}
 	}
 }
 
-// tellOfBucket logs each distinct error of the storage once.
-func (s *Server) tellOfBucket(told *string, err error) {
+// logBucketProblem logs each distinct error of the storage once.
+func (s *Server) logBucketProblem(told *string, err error) {
 	switch {
 	case err == nil:
 		*told = ""

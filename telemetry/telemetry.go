@@ -87,7 +87,7 @@ func New(version string, census func(context.Context) (Census, error)) *Metrics 
 		Name: "bothy_build_info", Help: "The version of the server; always 1.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.requests, m.seconds, m.events, m.ended, m.moves, m.still, build, &censor{census},
+	m.registry.MustRegister(m.requests, m.seconds, m.events, m.ended, m.moves, m.still, build, &censusCollector{census},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -129,8 +129,8 @@ func (m *Metrics) Move(outcome string, still time.Duration) {
 	}
 }
 
-// censor exports a census as gauges.
-type censor struct {
+// censusCollector exports a census as gauges.
+type censusCollector struct {
 	census func(context.Context) (Census, error)
 }
 
@@ -150,7 +150,7 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (c *censor) Describe(ch chan<- *prometheus.Desc) {
+func (c *censusCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		sandboxesDesc, pooledDesc, pooledMemDesc, sparesDesc, goldenDesc, goldenMemDesc, snapshotsDesc, storageDesc, usageDesc, memoryDesc, heldDesc, refusedDesc,
 	} {
@@ -162,7 +162,7 @@ func (c *censor) Describe(ch chan<- *prometheus.Desc) {
 const censusTimeout = 5 * time.Second
 
 // Collect implements prometheus.Collector.
-func (c *censor) Collect(ch chan<- prometheus.Metric) {
+func (c *censusCollector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), censusTimeout)
 	defer cancel()
 	now, err := c.census(ctx)

@@ -265,7 +265,7 @@ func TestAHostThatWasAwayBringsNothingBack(t *testing.T) {
 	if links := two.links("gone"); len(links) == 0 {
 		t.Fatal("the test needs a host that has not heard of it")
 	}
-	// Away from the store it has what it had.
+	// Without the store it has what it had.
 	h.db.setAway(errors.New("away"))
 	if _, err := two.LookupFor(t.Context(), "", "kept"); err != nil {
 		t.Error(err)

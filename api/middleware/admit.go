@@ -40,7 +40,7 @@ func (s *Chain) Admit(r *http.Request) (*http.Request, error) {
 	if StaysOpen(r, info.Operation) {
 		pool = limits.Streams
 	}
-	if err := s.crowded(r, caller); err != nil {
+	if err := s.refuseOverLimit(r, caller); err != nil {
 		return r, err
 	}
 	n, err := pool.Acquire(r.Context(), caller.ProjectID, 1)

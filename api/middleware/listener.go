@@ -18,8 +18,8 @@ import (
 // refused, and for the operator.
 const spareConns = 64
 
-// crowdedRetry is after how long a client whose connection was refused should retry.
-const crowdedRetry = 2 * time.Second
+// overLimitRetry is after how long a client whose connection was refused should retry.
+const overLimitRetry = 2 * time.Second
 
 // bounded is a listener that limits the number of connections. A connection without a request in
 // progress gives way to a new one: first those of the address that has the most, and of these
@@ -75,7 +75,7 @@ func (l *bounded) admit(conn net.Conn) *boundedConn {
 		out = l.oldest(c.from)
 		c.beyond = len(out) == 0
 	case len(l.conns) >= l.max:
-		out = l.oldest(l.crowd())
+		out = l.oldest(l.busiestIdleAddr())
 		c.beyond = len(out) == 0
 	}
 	full := len(out) == 0 && len(l.conns) >= l.max+spareConns
@@ -100,8 +100,8 @@ func (l *bounded) overAddr(from netip.Addr, more int) bool {
 	return l.perAddr > 0 && !from.IsLoopback() && l.counts[from]+more > l.perAddr
 }
 
-// crowd returns the address that has the most connections without a request in progress.
-func (l *bounded) crowd() (addr netip.Addr) {
+// busiestIdleAddr returns the address that has the most connections without a request in progress.
+func (l *bounded) busiestIdleAddr() (addr netip.Addr) {
 	idle, most := map[netip.Addr]int{}, 0
 	for c := range l.conns {
 		if c.active {
@@ -127,8 +127,8 @@ func (l *bounded) oldest(from netip.Addr) []*boundedConn {
 	return idle[:min(len(idle), 1+len(idle)/16)]
 }
 
-// stillBeyond reports whether a connection that was beyond the limit still is.
-func (l *bounded) stillBeyond(c *boundedConn) bool {
+// stillOverLimit reports whether a connection that was beyond the limit still is.
+func (l *bounded) stillOverLimit(c *boundedConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.beyond = c.beyond && (len(l.conns) > l.max || l.overAddr(c.from, 0))
@@ -196,14 +196,14 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, boundedOf(conn))
 }
 
-// crowded refuses a request on a connection beyond the limit, except the operator's.
-func (s *Chain) crowded(r *http.Request, caller *bothy.Caller) error {
+// refuseOverLimit refuses a request on a connection beyond the limit, except the operator's.
+func (s *Chain) refuseOverLimit(r *http.Request, caller *bothy.Caller) error {
 	c, _ := r.Context().Value(connKey{}).(*boundedConn)
-	if c == nil || caller.IsOperator() || !c.l.stillBeyond(c) {
+	if c == nil || caller.IsOperator() || !c.l.stillOverLimit(c) {
 		return nil
 	}
 	e := bothy.Errorf(bothy.CodeRateLimited, "there are too many connections to this server").
 		WithHint("Try again in some seconds, and use connections again instead of opening new ones. The operator sets the bounds, under `inflight` in the settings.")
-	e.RetryAfter = crowdedRetry
+	e.RetryAfter = overLimitRetry
 	return e
 }

@@ -173,7 +173,7 @@ func (b *Bucket) put(ctx context.Context, key string, data []byte, fresh bool) (
 	}
 	info, err := b.client.PutObject(ctx, b.Location.Bucket, key, bytes.NewReader(data), int64(len(data)), o)
 	if err != nil {
-		return b.told("write", key, err)
+		return b.translate("write", key, err)
 	}
 	if info.Size != int64(len(data)) {
 		return fmt.Errorf("%w: it stored %d of the %d bytes of %s", ErrUnavailable, info.Size, len(data), key)
@@ -187,12 +187,12 @@ func (b *Bucket) get(ctx context.Context, key string, most, hint int64) (_ []byt
 	defer b.note(&err)
 	o, err := b.client.GetObject(ctx, b.Location.Bucket, key, minio.GetObjectOptions{})
 	if err != nil {
-		return nil, b.told("read", key, err)
+		return nil, b.translate("read", key, err)
 	}
 	defer o.Close()
 	data := bytes.NewBuffer(make([]byte, 0, hint+bytes.MinRead))
 	if _, err := data.ReadFrom(io.LimitReader(o, most+1)); err != nil {
-		return nil, b.told("read", key, err)
+		return nil, b.translate("read", key, err)
 	}
 	if int64(data.Len()) > most {
 		return nil, fmt.Errorf("%s is larger than %d bytes", key, most)
@@ -206,7 +206,7 @@ func (b *Bucket) list(ctx context.Context, prefix string) (sizes map[string]int6
 	sizes = map[string]int64{}
 	for o := range b.client.ListObjectsIter(ctx, b.Location.Bucket, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
 		if o.Err != nil {
-			return nil, b.told("list", prefix, o.Err)
+			return nil, b.translate("list", prefix, o.Err)
 		}
 		sizes[strings.TrimPrefix(o.Key, prefix)] = o.Size
 	}
@@ -218,7 +218,7 @@ func (b *Bucket) names(ctx context.Context, prefix string, most int) (names []st
 	defer b.note(&err)
 	for o := range b.client.ListObjectsIter(ctx, b.Location.Bucket, minio.ListObjectsOptions{Prefix: prefix}) {
 		if o.Err != nil {
-			return nil, b.told("list", prefix, o.Err)
+			return nil, b.translate("list", prefix, o.Err)
 		}
 		if name := strings.TrimSuffix(strings.TrimPrefix(o.Key, prefix), "/"); name != "" {
 			names = append(names, name)
@@ -232,7 +232,7 @@ func (b *Bucket) names(ctx context.Context, prefix string, most int) (names []st
 
 func (b *Bucket) remove(ctx context.Context, key string) (err error) {
 	defer b.note(&err)
-	return b.told("remove", key, b.client.RemoveObject(ctx, b.Location.Bucket, key, minio.RemoveObjectOptions{}))
+	return b.translate("remove", key, b.client.RemoveObject(ctx, b.Location.Bucket, key, minio.RemoveObjectOptions{}))
 }
 
 // removeTree deletes a tree, its index first, so that it cannot be found half-deleted. Removing
@@ -254,8 +254,8 @@ func (b *Bucket) removeTree(ctx context.Context, kind, name string) error {
 	return nil
 }
 
-// told translates the storage's errors to those that callers check for.
-func (b *Bucket) told(what, key string, err error) error {
+// translate translates the storage's errors to those that callers check for.
+func (b *Bucket) translate(what, key string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}

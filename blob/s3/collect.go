@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// bury records when a tree was removed or was first found without a record.
-func (s *Store) bury(name string) error {
+// recordRemoval records when a tree was removed or was first found without a record.
+func (s *Store) recordRemoval(name string) error {
 	return s.remember(gone, name, []byte(s.o.now().UTC().Format(time.RFC3339)))
 }
 
@@ -59,7 +59,7 @@ func (s *Store) collectOne(ctx context.Context, name string) error {
 	}
 	since, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
 	if err != nil {
-		return s.bury(name) // unreadable: the grace time starts now
+		return s.recordRemoval(name) // unreadable: the grace time starts now
 	}
 	if s.o.now().Sub(since) < s.o.Grace {
 		return nil
@@ -112,7 +112,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 			return err
 		}
 		if !named {
-			if err := errors.Join(s.bury(name), removeFile(s.state(indexes, name))); err != nil {
+			if err := errors.Join(s.recordRemoval(name), removeFile(s.state(indexes, name))); err != nil {
 				return err
 			}
 		}

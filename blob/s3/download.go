@@ -72,7 +72,7 @@ func (b *Bucket) downloadChunk(ctx context.Context, kind, name string, f *file, 
 	if err != nil && ctx.Err() == nil {
 		data, err = b.chunk(ctx, kind, name, c, *buf) // a second try repairs errors of transmission
 	}
-	if wrong(err) && ctx.Err() == nil {
+	if isDamage(err) && ctx.Err() == nil {
 		if mended, merr := mend(ctx, f, c); merr == nil {
 			data, err = mended, nil
 		}

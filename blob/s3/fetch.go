@@ -94,7 +94,7 @@ func (s *Store) fetch(ctx context.Context, name string) error {
 	begun := time.Now()
 	guard := &disk.Guard{Dir: s.root, Min: s.o.MinFree}
 	m := &mender{s: s, name: name}
-	defer m.tell()
+	defer m.report()
 	if err := s.bucket.download(ctx, s.o.Kind, name, i, d.Dir(), guard, m.mend); err != nil {
 		return err
 	}

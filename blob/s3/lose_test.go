@@ -13,7 +13,7 @@ import (
 func TestWhatTheStorageLosesIsSentAgain(t *testing.T) {
 	h := newHost(t, nil)
 	var chunks, indexes atomic.Int32
-	mend := h.server.Spoil(s3test.Faults{Lose: func(r *http.Request) bool {
+	mend := h.server.InjectFaults(s3test.Faults{Lose: func(r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, "/"+indexName) {
 			return indexes.Add(1) == 1
 		}

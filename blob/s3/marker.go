@@ -152,7 +152,7 @@ func (b *Bucket) use(ctx context.Context, c Claim, m *marker) (Place, error) {
 	}
 	for _, known := range all {
 		if known.Used && known.ID != p.ID && !c.Adopt {
-			return Place{}, b.notThePlace(known)
+			return Place{}, b.otherBucket(known)
 		}
 		named = named || known.ID == p.ID
 	}
@@ -166,12 +166,12 @@ func (b *Bucket) use(ctx context.Context, c Claim, m *marker) (Place, error) {
 		return Place{}, err
 	}
 	if used.ID != p.ID {
-		return Place{}, b.notThePlace(used)
+		return Place{}, b.otherBucket(used)
 	}
 	return used, nil
 }
 
-func (b *Bucket) notThePlace(used Place) error {
+func (b *Bucket) otherBucket(used Place) error {
 	return bothy.Errorf(bothy.CodeConflict, "%s is not the place in the records, which was last used as %s", b.Location, used.Location).
 		WithHint("Correct the setting blobs. To move, copy everything there, including %s; to use this place instead, run `bothy migrate --blobs-adopt`. Nothing was changed.", markerName)
 }
@@ -224,7 +224,7 @@ func (b *Bucket) mark(ctx context.Context, c Claim, known []Place) error {
 // noMark is the error for a place without a marker while the records name one.
 func (b *Bucket) noMark(used Place) error {
 	if used.Location != b.Location.String() {
-		return b.notThePlace(used)
+		return b.otherBucket(used)
 	}
 	return bothy.Errorf(bothy.CodeConflict, "%s has lost its marker of %s: the bucket was emptied or recreated", b.Location, used.CreatedAt.Format(time.DateOnly)).
 		WithHint("Restore its contents. To continue without them, run `bothy migrate --blobs-adopt`: snapshots on the hosts' disks are uploaded again, and the others are lost. Nothing was changed.")

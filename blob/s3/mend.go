@@ -62,8 +62,8 @@ func (c *chunk) is(data []byte) bool {
 	return int64(len(data)) == c.Size && hex.EncodeToString(sum[:]) == c.SHA256
 }
 
-// wrong reports whether an error means that an object is missing or damaged.
-func wrong(err error) bool {
+// isDamage reports whether an error means that an object is missing or damaged.
+func isDamage(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || bothy.ErrorCode(err) == bothy.CodeSnapshotDamaged
 }
 
@@ -110,8 +110,8 @@ func (m *mender) put(ctx context.Context, c *chunk, data []byte) {
 	m.repaired.Add(1)
 }
 
-// tell logs and counts the damage that was found.
-func (m *mender) tell() {
+// report logs and counts the damage that was found.
+func (m *mender) report() {
 	found, repaired := m.found.Load(), m.repaired.Load()
 	if found == 0 {
 		return
@@ -137,7 +137,7 @@ func (b *Bucket) putChunk(ctx context.Context, prefix string, c *chunk, data []b
 // mendIndex fetches a damaged or missing index from another host, and writes it to the bucket
 // again.
 func (s *Store) mendIndex(ctx context.Context, name string, err error) (*index, []byte, error) {
-	if !wrong(err) {
+	if !isDamage(err) {
 		return nil, nil, err
 	}
 	m := &mender{s: s, name: name}
@@ -156,12 +156,12 @@ func (s *Store) mendIndex(ctx context.Context, name string, err error) (*index, 
 	if asked != nil {
 		if !errors.Is(err, fs.ErrNotExist) { // otherwise there may be no such tree
 			m.found.Add(1)
-			m.tell()
+			m.report()
 		}
 		return nil, nil, err
 	}
 	m.found.Add(1)
-	defer m.tell()
+	defer m.report()
 	if err := s.bucket.put(ctx, s.bucket.key(s.o.Kind, name, indexName), text, false); err != nil {
 		s.log.Warn("cannot repair a damaged index in the object storage", "kind", s.o.Kind, "name", name, "error", err)
 	} else {
@@ -218,7 +218,7 @@ func (s *Store) mendTree(ctx context.Context, name string) error {
 		return err
 	}
 	m := &mender{s: s, name: name}
-	defer m.tell()
+	defer m.report()
 	for n := range i.Files {
 		f := &i.Files[n]
 		for k := range f.Chunks {

@@ -130,7 +130,7 @@ func TestWhatIsDamagedIsFetchedWhileNothingCanBeWritten(t *testing.T) {
 			return err
 		}
 	})
-	mend := one.server.Spoil(s3test.Faults{Away: func(r *http.Request) bool { return r.Method == http.MethodPut }})
+	mend := one.server.InjectFaults(s3test.Faults{Disconnect: func(r *http.Request) bool { return r.Method == http.MethodPut }})
 	two.wantFiles("one", want)
 	d.want(t, "it cannot be written", [2]int{1, 0})
 	mend()

@@ -126,7 +126,7 @@ func TestWhoseBucket(t *testing.T) {
 	if err := claim(server.URL("nowhere"), "me", false); bothy.ErrorCode(err) != bothy.CodeStore || !strings.Contains(err.Error(), "no bucket nowhere") {
 		t.Errorf("no bucket: %v", err)
 	}
-	mend := server.Spoil(s3test.Faults{Away: func(*http.Request) bool { return true }})
+	mend := server.InjectFaults(s3test.Faults{Disconnect: func(*http.Request) bool { return true }})
 	if err := claim(server.URL("one"), "me", false); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("away: %v", err)
 	}
@@ -234,7 +234,7 @@ func TestHostsMarkABucketTogether(t *testing.T) {
 		// In every other round all have found no mark, and an empty bucket, before one writes its own.
 		var looked atomic.Int32
 		all := make(chan struct{})
-		mend := server.Spoil(s3test.Faults{Before: func(r *http.Request) {
+		mend := server.InjectFaults(s3test.Faults{Before: func(r *http.Request) {
 			if round%2 == 0 && r.Method == http.MethodPut {
 				if looked.Add(1) == 4 {
 					close(all)
@@ -271,7 +271,7 @@ func TestTry(t *testing.T) {
 	if keys := server.Objects(t, "one"); len(keys) > 0 {
 		t.Errorf("left: %v", keys)
 	}
-	server.Spoil(s3test.Faults{Answer: func(r *http.Request, b []byte) []byte {
+	server.InjectFaults(s3test.Faults{Answer: func(r *http.Request, b []byte) []byte {
 		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/x") {
 			return []byte("y")
 		}

@@ -273,7 +273,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	if u != nil {
 		u.end()
 	}
-	if err := s.bury(name); err != nil {
+	if err := s.recordRemoval(name); err != nil {
 		return err
 	}
 	if err := s.local.Remove(ctx, name); err != nil {

@@ -433,7 +433,7 @@ func TestStorageIsAway(t *testing.T) {
 	h.add("one", want)
 	h.keep("one")
 	h.forget()
-	mend := h.server.Spoil(s3test.Faults{Away: func(*http.Request) bool { return true }})
+	mend := h.server.InjectFaults(s3test.Faults{Disconnect: func(*http.Request) bool { return true }})
 	// What is new is safe on this host, and waits.
 	h.add("two", want)
 	h.Keep("two")
@@ -469,7 +469,7 @@ func TestStorageStopsInTheMiddle(t *testing.T) {
 		return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/one/") && !strings.HasSuffix(r.URL.Path, indexName)
 	}
 	// Once in a while it is only tried again.
-	h.server.Spoil(s3test.Faults{Cut: func(r *http.Request) int64 {
+	h.server.InjectFaults(s3test.Faults{Cut: func(r *http.Request) int64 {
 		if chunks(r) && cut.Add(1) == 1 {
 			return 1000
 		}
@@ -477,7 +477,7 @@ func TestStorageStopsInTheMiddle(t *testing.T) {
 	}})
 	h.wantFiles("one", want)
 	h.forget()
-	mend := h.server.Spoil(s3test.Faults{Cut: func(r *http.Request) int64 {
+	mend := h.server.InjectFaults(s3test.Faults{Cut: func(r *http.Request) int64 {
 		if chunks(r) {
 			return 1000
 		}
@@ -521,7 +521,7 @@ func TestStorageGivesOtherBytes(t *testing.T) {
 			return b
 		},
 	} {
-		mend := h.server.Spoil(s3test.Faults{Answer: fault})
+		mend := h.server.InjectFaults(s3test.Faults{Answer: fault})
 		_, _, err := h.Open(t.Context(), "one")
 		if bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged {
 			t.Errorf("%s: %v", what, err)
@@ -539,7 +539,7 @@ func TestStorageLosesWhatItTook(t *testing.T) {
 	want := files()
 	h.add("one", want)
 	var lost atomic.Bool
-	h.server.Spoil(s3test.Faults{Answer: func(r *http.Request, b []byte) []byte {
+	h.server.InjectFaults(s3test.Faults{Answer: func(r *http.Request, b []byte) []byte {
 		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, ".zst") && lost.CompareAndSwap(false, true) {
 			key := strings.TrimPrefix(r.URL.Path, "/bothy/")
 			if err := h.server.Remove("bothy", key); err != nil {
@@ -584,7 +584,7 @@ func TestFetchEndsWithTheLastWhoWaits(t *testing.T) {
 	h.keep("one")
 	h.forget()
 	asked, answer := make(chan struct{}, 100), make(chan struct{})
-	mend := h.server.Spoil(s3test.Faults{Before: func(r *http.Request) { asked <- struct{}{}; <-answer }})
+	mend := h.server.InjectFaults(s3test.Faults{Before: func(r *http.Request) { asked <- struct{}{}; <-answer }})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { _, _, err := h.Open(ctx, "one"); ended <- err }()
@@ -677,7 +677,7 @@ func TestRemovedAfterTheGraceTime(t *testing.T) {
 		t.Errorf("it can still be opened: %v", err)
 	}
 	h.now.Add(int64(2 * time.Hour))
-	mend := h.server.Spoil(s3test.Faults{Away: func(r *http.Request) bool { return r.Method == http.MethodDelete }})
+	mend := h.server.InjectFaults(s3test.Faults{Disconnect: func(r *http.Request) bool { return r.Method == http.MethodDelete }})
 	if err := h.Collect(t.Context()); err == nil {
 		t.Error("nothing is said of a storage that is away")
 	}
@@ -789,7 +789,7 @@ func TestRemoveEndsAnUpload(t *testing.T) {
 	h := newHost(t, nil)
 	h.add("one", files())
 	begun, on := make(chan struct{}, 100), make(chan struct{})
-	mend := h.server.Spoil(s3test.Faults{Before: func(r *http.Request) {
+	mend := h.server.InjectFaults(s3test.Faults{Before: func(r *http.Request) {
 		if r.Method == http.MethodPut {
 			begun <- struct{}{}
 			<-on

@@ -23,7 +23,7 @@ func TestABucketThatLosesItsMark(t *testing.T) {
 	if err := b.Check(t.Context()); err != nil || !b.Answers() {
 		t.Errorf("as it was: %v", err)
 	}
-	mend := server.Spoil(s3test.Faults{Away: func(*http.Request) bool { return true }})
+	mend := server.InjectFaults(s3test.Faults{Disconnect: func(*http.Request) bool { return true }})
 	if err := b.Check(t.Context()); !errors.Is(err, ErrUnavailable) || b.Usable() != nil || b.Answers() {
 		t.Errorf("away: %v, usable: %v, answers: %v", err, b.Usable(), b.Answers())
 	}
@@ -56,7 +56,7 @@ func TestABucketThatLosesItsMark(t *testing.T) {
 // What a store reads of itself is what happened.
 func TestReadings(t *testing.T) {
 	h := newHost(t, nil)
-	mend := h.server.Spoil(s3test.Faults{Away: func(r *http.Request) bool { return r.Method == http.MethodPut }})
+	mend := h.server.InjectFaults(s3test.Faults{Disconnect: func(r *http.Request) bool { return r.Method == http.MethodPut }})
 	h.add("one", files())
 	h.Keep("one")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -76,7 +76,7 @@ func TestReadings(t *testing.T) {
 		t.Errorf("after an upload and a fetch: %+v", r)
 	}
 	h.forget()
-	mend = h.server.Spoil(s3test.Faults{Away: func(*http.Request) bool { return true }})
+	mend = h.server.InjectFaults(s3test.Faults{Disconnect: func(*http.Request) bool { return true }})
 	defer mend()
 	if _, _, err := h.Open(t.Context(), "one"); err == nil {
 		t.Error("it was fetched from storage that is away")

@@ -41,10 +41,10 @@ func becomeInit(opt *agent.Options) {
 		log.Fatalf("drop inheritable capabilities: %v", err) // commands would have them
 	}
 	if os.Getenv(abi.EnvSpared) == "" {
-		logged("shield process 1", shield())
+		logged("block signals to process 1", blockSignalsToInit())
 	}
 	logged("hide from ptrace", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
-	logged("furnish the root", furnish("/"))
+	logged("complete the root file system", addMissingFiles("/"))
 	logged("make "+opt.Cwd, makeWorkspace(opt.Cwd, opt.User))
 	opt.Commands.Cgroup = os.Getenv(abi.EnvCommandsCgroup)
 	opt.SetHostname = func(name string) error { return syscall.Sethostname([]byte(name)) }
@@ -114,9 +114,9 @@ func dropCapabilities() error {
 	return nil
 }
 
-// furnish makes what every Debian has and an image or an empty /run may lack. What
+// addMissingFiles makes what every Debian has and an image or an empty /run may lack. What
 // is there is left alone.
-func furnish(root string) error {
+func addMissingFiles(root string) error {
 	_ = os.Symlink("../proc/self/mounts", filepath.Join(root, "etc/mtab"))
 	lock := filepath.Join(root, "run/lock") // /var/lock leads there
 	if err := os.Mkdir(lock, 0o777); err != nil {

@@ -65,7 +65,7 @@ func (p *Process) Send(ctx context.Context, b []byte) error {
 	const most = 1 << 20
 	for len(b) > 0 {
 		n := min(len(b), most)
-		err := p.patiently(ctx, notTaken, func() error {
+		err := p.retry(ctx, notTaken, func() error {
 			if err := p.Wake(ctx); err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ func (p *Process) Follow(ctx context.Context, out func([]byte) error) error {
 	p.touch()
 	defer p.still()
 	var ended *Ended
-	err := p.patiently(ctx, away, func() error {
+	err := p.retry(ctx, away, func() error {
 		if err := p.awake(ctx); err != nil {
 			return err
 		}
@@ -143,8 +143,8 @@ var (
 	errMoved = errors.New("the connection was lost")
 )
 
-// patiently retries for as long as that may help.
-func (p *Process) patiently(ctx context.Context, again func(error) bool, do func() error) error {
+// retry retries for as long as that may help.
+func (p *Process) retry(ctx context.Context, again func(error) bool, do func() error) error {
 	wait, since := 100*time.Millisecond, time.Now()
 	for {
 		err := do()

@@ -190,7 +190,7 @@ func (w *writer) file(ctx context.Context, name string, r entry) error {
 		return fmt.Errorf("cannot write %s: %w", filepath.Join(w.o.Local, name), failed.err)
 	case errors.Is(err, errMoving):
 		return nil // a file that is still being written is copied the next time
-	case gone(err):
+	case isUnreadable(err):
 		w.note("left %s in the sandbox: %v", name, err)
 		return nil
 	case err != nil:
@@ -259,8 +259,8 @@ type localError struct{ err error }
 
 func (e *localError) Error() string { return e.err.Error() }
 
-// gone reports whether a file of the sandbox could not be read, for a reason of its own.
-func gone(err error) bool {
+// isUnreadable reports whether a file of the sandbox could not be read, for a reason of its own.
+func isUnreadable(err error) bool {
 	switch bothy.ErrorCode(err) {
 	case bothy.CodeFileNotFound, bothy.CodePathInvalid, bothy.CodePermission:
 		return true

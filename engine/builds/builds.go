@@ -191,7 +191,7 @@ func (s *Store) Hold(engine, name string) (*Held, error) {
 	if by := s.refused(name, nil); by != "" {
 		return nil, refusedError(name, by)
 	}
-	s.bring(name)
+	s.fetchMissing(name)
 	s.mu.Lock()
 	s.touched[name] = true // from here on, a sweep in progress leaves it alone
 	b, err := s.read(name)

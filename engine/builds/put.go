@@ -235,7 +235,7 @@ func (s *Store) makeTree(b *Build) error {
 			return err
 		}
 	}
-	if err := s.removeAside(b.Tree); err != nil {
+	if err := s.removeAtomically(b.Tree); err != nil {
 		return err
 	}
 	return os.Rename(temp, to)
@@ -262,8 +262,8 @@ func (s *Store) treeIsWhole(b *Build) error {
 	return nil
 }
 
-// removeAside removes a file or a folder in one step, as others see it.
-func (s *Store) removeAside(name string) error {
+// removeAtomically removes a file or a folder in one step, as others see it.
+func (s *Store) removeAtomically(name string) error {
 	going := filepath.Join(s.dir, goingPrefix+name)
 	if err := os.RemoveAll(going); err != nil {
 		return err

@@ -182,7 +182,7 @@ func (s *Store) removeFiles() error {
 		case strings.HasPrefix(name, goingPrefix):
 			errs = append(errs, os.RemoveAll(filepath.Join(s.dir, name)))
 		default:
-			errs = append(errs, s.removeAside(name))
+			errs = append(errs, s.removeAtomically(name))
 			if err := failpoint.Hit("builds.removed"); err != nil {
 				return err
 			}

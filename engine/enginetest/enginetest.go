@@ -37,7 +37,7 @@ func Run(t *testing.T, h Harness) {
 		"A network device can be opened again":                       netDeviceAgain,
 		"Destroy ends a machine and can be repeated":                 destroyTwice,
 		"An id is used once":                                         sameID,
-		"A machine starts while the one that it replaces still runs": beside,
+		"A machine starts while the one that it replaces still runs": concurrent,
 		"A start that fails leaves nothing":                          failedStart,
 		"A start that is given up leaves nothing":                    cancelledStart,
 		"A machine outlives its engine and is adopted":               adopted,
@@ -270,8 +270,8 @@ func sameID(t *testing.T, s *suite) {
 	s.answers(t, plug(t, m))
 }
 
-// beside starts a machine while another one with its id still lives.
-func beside(t *testing.T, s *suite) {
+// concurrent starts a machine while another one with its id still lives.
+func concurrent(t *testing.T, s *suite) {
 	old := s.start(t, "a")
 	spec := s.spec("a")
 	spec.AllowConcurrent = true

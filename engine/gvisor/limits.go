@@ -19,8 +19,8 @@ func cgroupLimits(l bothy.Limits) cgroup.Limits {
 	return cgroup.Limits{CPU: l.CPU, MemoryBytes: memory.GVisor(l), PIDs: hostTasks}
 }
 
-// unhurried are the limits of a machine while no user code runs in it.
-func unhurried(l bothy.Limits) cgroup.Limits {
+// startLimits are the limits of a machine while no user code runs in it.
+func startLimits(l bothy.Limits) cgroup.Limits {
 	c := cgroupLimits(l)
 	c.CPU, c.MemoryBytes = 0, memory.GVisorSnapshot(l)
 	return c
@@ -45,9 +45,9 @@ const (
 	restrainAfter = 30 * time.Second
 )
 
-// restrain restores the machine's limits. Its memory is limited again only once it uses no more
+// restoreLimits restores the machine's limits. Its memory is limited again only once it uses no more
 // than that, because the host's kernel would otherwise kill it at once. m.mu is held.
-func (m *Machine) restrain() error {
+func (m *Machine) restoreLimits() error {
 	want := cgroupLimits(m.limits)
 	used, err := m.group.MemoryUsed()
 	if err != nil {
@@ -77,7 +77,7 @@ func (m *Machine) restrain() error {
 		if m.tasks != running || m.ending || m.lenient.IsZero() || fits && time.Now().After(m.lenient) {
 			return
 		}
-		if err := m.restrain(); err != nil {
+		if err := m.restoreLimits(); err != nil {
 			m.e.log.Warn("cannot limit a machine again", "sandbox", m.id, "error", err)
 		}
 	})

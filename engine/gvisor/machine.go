@@ -34,8 +34,8 @@ type Machine struct {
 	uid   int // of the sentry on the host, or 0 if an older server chose it
 	proc  process.Process
 	done  chan struct{}
-	// untake frees the ID for another machine, once.
-	untake func()
+	// releaseID frees the ID for another machine, once.
+	releaseID func()
 
 	// steering is held while the kernel is paused, resumed or given other limits, and taken
 	// before mu. A kernel that hangs keeps it for long, so nothing else waits for it.
@@ -50,7 +50,7 @@ type Machine struct {
 	exit     bothy.Exit
 	tasks    tasks
 	// lenient is the time until which memory above the limit is no reason to kill, because a
-	// snapshot used it. See restrain.
+	// snapshot used it. See restoreLimits.
 	lenient time.Time
 }
 
@@ -91,7 +91,7 @@ func (e *Engine) newMachine(spec bothy.MachineSpec, user int, kept *builds.Held,
 		return nil, err
 	}
 	m := &Machine{e: e, id: spec.ID, build: spec.Build, kept: kept, sb: sb, group: group, dir: dir, uid: user, proc: p, limits: spec.Limits, done: make(chan struct{})}
-	m.untake = sync.OnceFunc(func() { e.untake(m.id) })
+	m.releaseID = sync.OnceFunc(func() { e.releaseID(m.id) })
 	e.hold(sb.ID)
 	go m.watch()
 	return m, nil
@@ -135,7 +135,7 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	m, err := e.newMachine(bothy.MachineSpec{ID: id, Limits: st.Limits, Build: st.Build}, st.UID, kept, sb, e.cgroups.Open(name), filepath.Join(e.dir, name))
 	if err != nil {
 		kept.Release()
-		e.untake(id)
+		e.releaseID(id)
 		return nil, err
 	}
 	if err := m.group.SetFrozen(false); err != nil {
@@ -144,7 +144,7 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	bootCPUs.releaseFound(m.group)
 	if _, err := os.Stat(filepath.Join(m.dir, pausedMark)); err == nil {
 		m.tasks = unsure
-		if err := m.restrain(); err != nil {
+		if err := m.restoreLimits(); err != nil {
 			e.log.Warn("cannot limit a machine that was found again", "sandbox", id, "error", err)
 		}
 	}
@@ -252,7 +252,7 @@ func (m *Machine) cause(status unix.WaitStatus, known bool) bothy.Exit {
 	case m.group.OOMKills() > 0:
 		return bothy.Exit{Reason: bothy.EndOutOfMemory, Detail: fmt.Sprintf("the sandbox used more than its %d MB of memory so quickly that no single process could be stopped in time; give it more with memory_mb", m.limits.MemoryMB)}
 	}
-	if tail := lastWords(m.dir); tail != "" {
+	if tail := panicOutput(m.dir); tail != "" {
 		m.e.log.Error("sentry failed", "sandbox", m.ID(), "last_words", tail)
 		return bothy.Exit{Reason: bothy.EndError, Detail: fmt.Sprintf("the sandbox's kernel failed (%s); the server's log has its last words", firstLine(tail))}
 	}
@@ -280,8 +280,8 @@ func (m *Machine) release() error {
 	err := errors.Join(m.group.Remove(), m.e.uids.Release(m.uid, m.dir), os.RemoveAll(m.dir))
 	m.affinity.release()
 	m.kept.Release()
-	m.e.unhold(m.sb.ID)
-	m.untake()
+	m.e.releaseName(m.sb.ID)
+	m.releaseID()
 	return err
 }
 
@@ -301,7 +301,7 @@ func (m *Machine) Destroy(ctx context.Context) error {
 		return err
 	}
 	// A machine made from a spare gets a new name, and need not wait.
-	m.untake()
+	m.releaseID()
 	select {
 	case <-m.done:
 		return nil
@@ -335,7 +335,7 @@ func (m *Machine) SetLimits(_ context.Context, l bothy.Limits) error {
 	m.affinity.releaseSoon()
 	before := m.limits
 	m.limits = l
-	err := m.restrain()
+	err := m.restoreLimits()
 	if err != nil {
 		m.limits = before
 	}

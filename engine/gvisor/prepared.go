@@ -43,7 +43,7 @@ type preparedSentry struct {
 func (e *Engine) prepareSentry(name string, spec bothy.MachineSpec, sentry program) (_ *preparedSentry, err error) {
 	p := &preparedSentry{e: e, name: name, kind: spec.Kind(), dir: filepath.Join(e.dir, name), sentry: sentry}
 	e.hold(name)
-	undo := cleanup.Make(func() { e.unhold(name) })
+	undo := cleanup.Make(func() { e.releaseName(name) })
 	defer undo.Clean()
 	if err := os.Mkdir(p.dir, 0o711); err != nil {
 		if errors.Is(err, fs.ErrExist) {
@@ -66,7 +66,7 @@ func (e *Engine) prepareSentry(name string, spec bothy.MachineSpec, sentry progr
 
 	undo.Add(func() { p.affinity.release() })
 	// The kernel and process 1 start with all processors: no user code runs before SetLimits.
-	if p.group, err = e.cgroups.Create(name, unhurried(spec.Limits)); err != nil {
+	if p.group, err = e.cgroups.Create(name, startLimits(spec.Limits)); err != nil {
 		return nil, err
 	}
 	undo.Add(func() { p.group.Kill(); p.group.Remove() })
@@ -88,7 +88,7 @@ func (e *Engine) hold(name string) {
 	e.held[name] = true
 }
 
-func (e *Engine) unhold(name string) {
+func (e *Engine) releaseName(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.held, name)
@@ -135,7 +135,7 @@ func (e *Engine) takeSpare(kind bothy.MachineSpec) *preparedSentry {
 		if process.Alive(p.sb.Getpid()) {
 			return p
 		}
-		e.log.Warn("a spare sentry has ended by itself", "last_words", lastWords(p.dir))
+		e.log.Warn("a spare sentry has ended by itself", "last_words", panicOutput(p.dir))
 		go p.destroy()
 	}
 	return nil

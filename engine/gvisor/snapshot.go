@@ -155,7 +155,7 @@ func (m *Machine) beginPause() (bool, error) {
 		return false, err
 	}
 	// A sandbox that has just used up its share would take long even to pause.
-	if err := m.group.SetLimits(unhurried(m.limits)); err != nil {
+	if err := m.group.SetLimits(startLimits(m.limits)); err != nil {
 		return false, err
 	}
 	m.tasks = paused
@@ -171,7 +171,7 @@ func (m *Machine) endPause(why error) error {
 		return nil
 	}
 	m.tasks = running
-	return errors.Join(m.restrain(), os.Remove(filepath.Join(m.dir, pausedMark)))
+	return errors.Join(m.restoreLimits(), os.Remove(filepath.Join(m.dir, pausedMark)))
 }
 
 func (m *Machine) unpause() error {
@@ -182,7 +182,7 @@ func (m *Machine) unpause() error {
 		m.mu.Unlock()
 		return nil
 	}
-	limited := m.restrain()
+	limited := m.restoreLimits()
 	m.mu.Unlock()
 	if err := m.do(controlTime, driver.Op{Name: driver.OpResume}); err != nil {
 		return errors.Join(limited, fmt.Errorf("let %s go on: %w", m.id, err))

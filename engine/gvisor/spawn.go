@@ -53,7 +53,7 @@ func (e *Engine) spawn(p *preparedSentry, spec bothy.MachineSpec, ns *os.File) (
 	}
 	s.close() // so that the sentry's end ends the pipe
 	if _, err := io.ReadFull(notify, make([]byte, 1)); err != nil {
-		return nil, nil, unready(process.End(pid), p.dir)
+		return nil, nil, startFailure(process.End(pid), p.dir)
 	}
 	undo.Release()
 	sb := &sandbox.Sandbox{ID: p.name, ControlSocketPath: socketPath(p.dir, p.name)}
@@ -61,9 +61,9 @@ func (e *Engine) spawn(p *preparedSentry, spec bothy.MachineSpec, ns *os.File) (
 	return sb, notify, nil
 }
 
-// unready returns why a sentry ended before it was ready.
-func unready(status unix.WaitStatus, dir string) error {
-	if words := lastWords(dir); words != "" {
+// startFailure returns why a sentry ended before it was ready.
+func startFailure(status unix.WaitStatus, dir string) error {
+	if words := panicOutput(dir); words != "" {
 		return fmt.Errorf("the sentry ended before it was ready (%s)", words)
 	}
 	// See launcher.Confine. A sentry that gives up exits with 128.

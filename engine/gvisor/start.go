@@ -39,7 +39,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	if err := e.take(spec.ID, spec.AllowConcurrent); err != nil {
 		return nil, err
 	}
-	undo := cleanup.Make(func() { e.untake(spec.ID) })
+	undo := cleanup.Make(func() { e.releaseID(spec.ID) })
 	defer undo.Clean()
 	kept, err := e.holdBuild(spec.Build)
 	if err != nil {
@@ -79,7 +79,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 		return nil, errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
-		if tail := lastWords(p.dir); tail != "" {
+		if tail := panicOutput(p.dir); tail != "" {
 			err = fmt.Errorf("%w (sentry: %s)", err, tail)
 		}
 		return nil, err
@@ -105,7 +105,7 @@ func (e *Engine) take(id string, concurrent bool) error {
 	return nil
 }
 
-func (e *Engine) untake(id string) {
+func (e *Engine) releaseID(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.taken[id]--; e.taken[id] == 0 {
@@ -139,8 +139,8 @@ func openImages(spec bothy.MachineSpec, dir string) (_ []*os.File, err error) {
 	return append(files, os.NewFile(uintptr(fd), "overlay")), nil
 }
 
-// lastWords returns the tail of the sentry's output when it panicked.
-func lastWords(dir string) string {
+// panicOutput returns the tail of the sentry's output when it panicked.
+func panicOutput(dir string) string {
 	b, err := os.ReadFile(filepath.Join(dir, driver.PanicLog))
 	if err != nil {
 		return ""

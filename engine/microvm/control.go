@@ -67,13 +67,13 @@ func ask(ctx context.Context, dir string, q vm.Request, out io.Writer) (vm.Reply
 		return r, err
 	}
 	if _, err := to.Write(b); err != nil {
-		return r, because(ctx, fmt.Errorf("ask the machine to %s: %w", q.Op, err))
+		return r, closeReason(ctx, fmt.Errorf("ask the machine to %s: %w", q.Op, err))
 	}
 	frames := vm.NewReader(bufio.NewReaderSize(from, 64<<10), number)
 	for {
 		kind, b, err := frames.Next()
 		if err != nil {
-			return r, because(ctx, fmt.Errorf("ask the machine to %s: %w", q.Op, err))
+			return r, closeReason(ctx, fmt.Errorf("ask the machine to %s: %w", q.Op, err))
 		}
 		if kind == vm.KindData {
 			if out == nil {

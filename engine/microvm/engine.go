@@ -194,7 +194,7 @@ func (e *Engine) hold(id string) error {
 	return nil
 }
 
-func (e *Engine) unhold(id string) {
+func (e *Engine) releaseID(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.held, id)

@@ -188,7 +188,7 @@ func (m *Machine) release() error {
 	m.group.Kill()
 	err := errors.Join(m.group.Remove(), m.e.uids.Release(m.uid, m.dir), os.RemoveAll(m.dir))
 	m.kept.Release()
-	m.e.unhold(m.id)
+	m.e.releaseID(m.id)
 	return err
 }
 

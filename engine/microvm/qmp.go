@@ -48,7 +48,7 @@ func dialQMP(ctx context.Context, path string) (*qmp, error) {
 		var m qmpMessage
 		if err := q.in.Decode(&m); err != nil {
 			conn.Close()
-			return nil, because(ctx, fmt.Errorf("wait for QEMU: %w", err))
+			return nil, closeReason(ctx, fmt.Errorf("wait for QEMU: %w", err))
 		}
 		if m.Greeting != nil {
 			break
@@ -61,8 +61,8 @@ func dialQMP(ctx context.Context, path string) (*qmp, error) {
 	return q, nil
 }
 
-// because prefers the reason for which the connection was closed.
-func because(ctx context.Context, err error) error {
+// closeReason prefers the reason for which the connection was closed.
+func closeReason(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return errors.Join(context.Cause(ctx), err)
@@ -104,12 +104,12 @@ func (q *qmp) do(ctx context.Context, command string, args any, files ...*os.Fil
 		rights = unix.UnixRights(fds...)
 	}
 	if _, _, err := q.conn.WriteMsgUnix(b, rights, nil); err != nil {
-		return nil, because(ctx, fmt.Errorf("qemu: %s: %w", command, err))
+		return nil, closeReason(ctx, fmt.Errorf("qemu: %s: %w", command, err))
 	}
 	for {
 		var m qmpMessage
 		if err := q.in.Decode(&m); err != nil {
-			return nil, because(ctx, fmt.Errorf("qemu: %s: %w", command, err))
+			return nil, closeReason(ctx, fmt.Errorf("qemu: %s: %w", command, err))
 		}
 		switch {
 		case m.Error != nil:
@@ -126,7 +126,7 @@ func (q *qmp) event(ctx context.Context) (string, json.RawMessage, error) {
 	for {
 		var m qmpMessage
 		if err := q.in.Decode(&m); err != nil {
-			return "", nil, because(ctx, err)
+			return "", nil, closeReason(ctx, err)
 		}
 		if m.Event != "" {
 			return m.Event, m.Data, nil

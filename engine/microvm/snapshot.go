@@ -49,7 +49,7 @@ func (m *Machine) Snapshot(ctx context.Context, o bothy.SnapshotOptions) error {
 	defer cancel()
 	c, err := m.open(ctx)
 	if err != nil {
-		return m.hung(err)
+		return m.hungError(err)
 	}
 	defer c.Close()
 	if err := os.WriteFile(filepath.Join(m.dir, stoppedMark), nil, 0o600); err != nil {
@@ -59,7 +59,7 @@ func (m *Machine) Snapshot(ctx context.Context, o bothy.SnapshotOptions) error {
 	if err == nil && o.Stop {
 		return nil
 	}
-	return m.hung(errors.Join(err, m.goOn(context.WithoutCancel(ctx), c)))
+	return m.hungError(errors.Join(err, m.goOn(context.WithoutCancel(ctx), c)))
 }
 
 // open connects to the monitor of a running machine.
@@ -69,8 +69,8 @@ func (m *Machine) open(ctx context.Context) (monitor, error) {
 	return m.e.vmm.open(ctx, m.dir)
 }
 
-// hung says what to do about a machine that does not answer.
-func (m *Machine) hung(err error) error {
+// hungError says what to do about a machine that does not answer.
+func (m *Machine) hungError(err error) error {
 	if !errors.Is(err, errSilent) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -237,10 +237,10 @@ func (m *Machine) steer(ctx context.Context, f func(context.Context, monitor) er
 	defer cancel()
 	c, err := m.open(ctx)
 	if err != nil {
-		return m.hung(err)
+		return m.hungError(err)
 	}
 	defer c.Close()
-	return m.hung(f(ctx, c))
+	return m.hungError(f(ctx, c))
 }
 
 // Restore starts a machine from a snapshot. Its memory is read on demand.

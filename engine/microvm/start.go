@@ -121,7 +121,7 @@ func (e *Engine) launch(ctx context.Context, p plan, begin func(context.Context,
 	}
 	var undo cleanup.Stack
 	defer undo.Run()
-	undo.Add(func() { e.unhold(p.spec.ID) })
+	undo.Add(func() { e.releaseID(p.spec.ID) })
 	dir := e.dir(p.spec.ID)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {

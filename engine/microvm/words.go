@@ -113,7 +113,7 @@ func (m *Machine) cause(said []byte, how string) bothy.Exit {
 		return bothy.Exit{Reason: bothy.EndTerminated, Detail: "the sandbox was terminated"}
 	}
 	m.e.log.Warn("machine ended by itself", "sandbox", m.ID(), "how", how, "oom_kills", m.group.OOMKills(), "last_words", string(tail(said, 2000)))
-	last := vm.LastWords(said)
+	last := vm.FindFailure(said)
 	switch {
 	case m.diskFull:
 		return bothy.Exit{Reason: bothy.EndDiskFull, Detail: "the host's disk had no room for what the sandbox wrote; free some, or give sandboxes less disk_mb"}

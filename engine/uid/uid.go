@@ -94,7 +94,7 @@ func (p *Pool) take(id int, folder string) (bool, error) {
 	if !errors.Is(err, fs.ErrExist) {
 		return err == nil, err
 	}
-	if !gone(link) {
+	if !isDangling(link) {
 		return false, nil
 	}
 	return true, errors.Join(os.Remove(link), os.Symlink(folder, link))
@@ -117,8 +117,8 @@ func (p *Pool) Release(id int, folder string) error {
 
 func (p *Pool) link(id int) string { return filepath.Join(p.dir, strconv.Itoa(id)) }
 
-// gone reports whether a link's target no longer exists.
-func gone(link string) bool {
+// isDangling reports whether a link's target no longer exists.
+func isDangling(link string) bool {
 	_, err := os.Stat(link)
 	return errors.Is(err, fs.ErrNotExist)
 }
@@ -130,7 +130,7 @@ func (p *Pool) forget() error {
 		return err
 	}
 	for _, l := range links {
-		if path := filepath.Join(p.dir, l.Name()); l.Type() == fs.ModeSymlink && gone(path) {
+		if path := filepath.Join(p.dir, l.Name()); l.Type() == fs.ModeSymlink && isDangling(path) {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}

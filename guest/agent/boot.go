@@ -18,14 +18,14 @@ const (
 	ownBootID = "/run/.bothy-boot-id"
 )
 
-// tellAdopted tells the kernel that the sandbox has its identity, and the machine's id.
-func (a *Agent) tellAdopted() {
+// notifyAdopted tells the kernel that the sandbox has its identity, and the machine's id.
+func (a *Agent) notifyAdopted() {
 	id := []byte(a.identity.machineID + "\x00")
 	_ = unix.Prctl(abi.PrctlAdopted, uintptr(unsafe.Pointer(&id[0])), uintptr(len(id)-1), 0, 0)
 }
 
 // adoptBoot gives a copy a boot id of its own: Linux draws it once, and copies of its memory
-// share it. gVisor's kernel does this itself; see tellAdopted.
+// share it. gVisor's kernel does this itself; see notifyAdopted.
 func (a *Agent) adoptBoot(machine string) error {
 	if a.sentry || os.Getpid() != 1 {
 		return nil

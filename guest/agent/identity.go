@@ -108,7 +108,7 @@ func (a *Agent) adopt(req *guestpb.AdoptRequest) (*guestpb.AdoptResponse, error)
 		res.ClockSkewNs = a.adoptClock(time.Unix(0, req.UnixNano))
 	}
 	if !res.NeedCaBundle { // or the caller retries
-		a.tellAdopted()
+		a.notifyAdopted()
 		a.code.Adopted()
 	}
 	return res, nil

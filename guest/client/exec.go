@@ -56,7 +56,7 @@ func (c *Client) Exec(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecRe
 		streamStdout: {&res.Stdout, &res.StdoutBase64}, streamStderr: {&res.Stderr, &res.StderrBase64},
 	} {
 		if o := outs[name]; o != nil {
-			*to.text, *to.base64 = o.both()
+			*to.text, *to.base64 = o.textOrBase64()
 			res.Truncated = res.Truncated || o.dropped > 0
 		}
 	}
@@ -235,7 +235,7 @@ func (c *Client) run(ctx context.Context, req bothy.ExecRequest, h handlers) err
 	if req.KeepRunning {
 		return c.begin(ctx, req, startRequest(req), h)
 	}
-	return c.attend(ctx, func(ctx context.Context, started func(pid int)) error {
+	return c.killOnCancel(ctx, func(ctx context.Context, started func(pid int)) error {
 		onStart := h.start
 		h.start = func(pid int) {
 			onStart(pid)
@@ -384,8 +384,8 @@ func (h *headTail) write(b []byte) {
 
 func (h *headTail) text() string { return strings.ToValidUTF8(h.raw(), "\uFFFD") }
 
-// both returns what was kept as text, and in base64 if it is not valid text.
-func (h *headTail) both() (text, encoded string) {
+// textOrBase64 returns what was kept as text, and in base64 if it is not valid text.
+func (h *headTail) textOrBase64() (text, encoded string) {
 	raw := h.raw()
 	if utf8.ValidString(raw) {
 		return raw, ""
@@ -440,7 +440,7 @@ func (e *events) emit(p piece) error {
 		return nil
 	}
 	event := bothy.ExecEvent{Stream: p.stream, Offset: p.offset}
-	if utf8.Valid(p.bytes) && !swells(p.bytes) {
+	if utf8.Valid(p.bytes) && !isMostlyControl(p.bytes) {
 		event.Data = string(p.bytes)
 	} else {
 		event.Data, event.Encoding = base64.StdEncoding.EncodeToString(p.bytes), "base64"
@@ -448,9 +448,9 @@ func (e *events) emit(p piece) error {
 	return e.fn(event)
 }
 
-// swells reports whether so many characters are control characters, six bytes each in JSON, that
+// isMostlyControl reports whether so many characters are control characters, six bytes each in JSON, that
 // base64 is far shorter.
-func swells(b []byte) bool {
+func isMostlyControl(b []byte) bool {
 	controls := 0
 	for _, c := range b {
 		if c < ' ' && c != '\n' && c != '\t' && c != '\r' {

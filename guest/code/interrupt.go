@@ -66,7 +66,7 @@ func (c *Context) Interrupt() error {
 	if p.watchdog == nil {
 		p.interrupted = true
 	} else {
-		go p.watchdog.bark(interruptTime)
+		go p.watchdog.interruptRepeatedly(interruptTime)
 	}
 	return nil
 }

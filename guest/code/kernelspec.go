@@ -124,7 +124,7 @@ func (m *Manager) startJupyter(ctx context.Context, ks *kernelspec, spec command
 		err = os.Chown(dir, uid, gid)
 	}
 	if err == nil {
-		spec.Argv, err = m.heardToTheEnd(kernelArgv(ks.Argv, conn.File))
+		spec.Argv, err = m.wrapPythonKernel(kernelArgv(ks.Argv, conn.File))
 	}
 	if err == nil {
 		for name, value := range ks.Env {
@@ -155,8 +155,8 @@ func kernelArgv(argv []string, file string) []string {
 	return argv
 }
 
-// heardToTheEnd makes Python's kernel start through jupyter.py.
-func (m *Manager) heardToTheEnd(argv []string) ([]string, error) {
+// wrapPythonKernel makes Python's kernel start through jupyter.py.
+func (m *Manager) wrapPythonKernel(argv []string) ([]string, error) {
 	i := slices.Index(argv, "-m")
 	if i < 0 || i+1 == len(argv) || argv[i+1] != "ipykernel_launcher" {
 		return argv, nil
@@ -183,7 +183,7 @@ func (k *jupyterKernel) connect(ctx context.Context, conn *jupyter.Connection) e
 	e := bothy.Errorf(bothy.CodeInternal, "the kernel did not start").
 		WithHint("Its output is among the sandbox's processes.").Because(err)
 	if res, dead := k.died(); dead {
-		e.Detail = "the kernel ended while it started: " + k.lastWords()
+		e.Detail = "the kernel ended while it started: " + k.lastOutput()
 		if res.Hint != "" {
 			e.Hint = res.Hint
 		}
@@ -191,8 +191,8 @@ func (k *jupyterKernel) connect(ctx context.Context, conn *jupyter.Connection) e
 	return e
 }
 
-// lastWords returns the tail of the output of the kernel's process.
-func (k *jupyterKernel) lastWords() string {
+// lastOutput returns the tail of the output of the kernel's process.
+func (k *jupyterKernel) lastOutput() string {
 	_, end := k.process.Output()
 	r := k.process.Attach(max(end-400, 0))
 	defer r.Close()

@@ -48,7 +48,7 @@ func (c *Context) Run(ctx context.Context, req Request, fn func(Output) error) (
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
 	case <-c.ended:
-		return Result{}, c.gone()
+		return Result{}, c.deletedError()
 	case <-ctx.Done():
 		return Result{}, ctx.Err()
 	}
@@ -60,7 +60,7 @@ func (c *Context) Run(ctx context.Context, req Request, fn func(Output) error) (
 	if req.Code == "" { // the caller wants to warm the kernel
 		_, err := k.run(dialects[c.Language].nothing, true, func(Output) error { return nil })
 		if errors.Is(err, errDied) {
-			return c.buried(k, Result{}), nil
+			return c.kernelDied(k, Result{}), nil
 		}
 		return Result{}, err
 	}
@@ -76,7 +76,7 @@ func (c *Context) Run(ctx context.Context, req Request, fn func(Output) error) (
 	return c.watch(ctx, w, req, fn)
 }
 
-func (c *Context) gone() error {
+func (c *Context) deletedError() error {
 	return bothy.Errorf(bothy.CodeContextNotFound, "the context %q was deleted", c.ID)
 }
 
@@ -102,7 +102,7 @@ func (c *Context) watch(ctx context.Context, w *watchdog, req Request, fn func(O
 	})
 	res.Duration = time.Since(start)
 	if errors.Is(err, errDied) {
-		res, err = c.buried(k, res), nil
+		res, err = c.kernelDied(k, res), nil
 	}
 	w.note(&res, req.Timeout)
 	switch {
@@ -114,9 +114,9 @@ func (c *Context) watch(ctx context.Context, w *watchdog, req Request, fn func(O
 	return res, err
 }
 
-// buried reports that a kernel died while it ran code. The next piece of code
+// kernelDied reports that a kernel died while it ran code. The next piece of code
 // gets a new one.
-func (c *Context) buried(k kernel, res Result) Result {
+func (c *Context) kernelDied(k kernel, res Result) Result {
 	end, _ := k.died()
 	res.OOMKilled, res.Hint, res.ExitCode = end.OOMKilled, end.Hint, end.ExitCode
 	if res.Error = end.Error; res.Error == nil {
@@ -181,7 +181,7 @@ func (c *Context) ready(ctx context.Context) (kernel, error) {
 		select {
 		case <-c.ended: // deleted meanwhile
 			c.drop(k)
-			return nil, c.gone()
+			return nil, c.deletedError()
 		default:
 		}
 		return k, nil

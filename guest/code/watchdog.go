@@ -33,7 +33,7 @@ func newWatchdog(k kernel) *watchdog { return &watchdog{k: k, over: make(chan st
 func (w *watchdog) bite() {
 	w.once.Do(func() {
 		go func() {
-			if w.bark(interruptTime) {
+			if w.interruptRepeatedly(interruptTime) {
 				return
 			}
 			w.mu.Lock()
@@ -44,8 +44,8 @@ func (w *watchdog) bite() {
 	})
 }
 
-// bark interrupts the code repeatedly, and reports whether it has ended.
-func (w *watchdog) bark(patience time.Duration) bool {
+// interruptRepeatedly interrupts the code repeatedly, and reports whether it has ended.
+func (w *watchdog) interruptRepeatedly(patience time.Duration) bool {
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	again := time.NewTicker(repeatTime)

@@ -24,7 +24,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	}
 	if sig == syscall.SIGKILL {
 		if !p.Running() {
-			return p.gone()
+			return p.endedError()
 		}
 		p.Kill()
 		return nil
@@ -32,7 +32,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
 	if p.m.running[p.pid] != p {
-		return p.gone()
+		return p.endedError()
 	}
 	if err := syscall.Kill(-p.pid, sig); err != nil {
 		return fmt.Errorf("signal process group %d: %w", p.pid, err)
@@ -40,7 +40,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-func (p *Process) gone() error {
+func (p *Process) endedError() error {
 	return bothy.Errorf(bothy.CodeProcessNotFound, "process %d has ended", p.pid)
 }
 
@@ -165,7 +165,7 @@ func (m *Manager) owners(all []procfs.Process) map[int]*Process {
 		if protected(x.PID) {
 			continue
 		}
-		if p := m.ownerByKin(x, table); p != nil {
+		if p := m.ownerByAncestry(x, table); p != nil {
 			owner[x.PID] = p
 		} else if p := byID[procfs.Env(x.PID, marker)]; p != nil {
 			owner[x.PID] = p
@@ -184,7 +184,7 @@ func (m *Manager) Table() ([]procfs.Process, error) {
 
 func protected(pid int) bool { return pid <= 1 || pid == os.Getpid() }
 
-func (m *Manager) ownerByKin(x procfs.Process, table map[int]procfs.Process) *Process {
+func (m *Manager) ownerByAncestry(x procfs.Process, table map[int]procfs.Process) *Process {
 	for range len(table) { // bounded: a table read while it changes may contain a cycle
 		for _, id := range [...]int{x.PID, x.SID, x.PGID} {
 			if p := m.running[id]; p != nil {

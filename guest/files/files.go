@@ -108,9 +108,9 @@ func (f *FS) as(u *account.User, fn func() error) error {
 		return fn()
 	}
 	runtime.LockOSThread()
-	err := become(u)
+	err := assumeUser(u)
 	defer func() {
-		if e := unbecome(f.groups); e != nil {
+		if e := restoreUser(f.groups); e != nil {
 			// The thread stays locked, so it ends with this goroutine.
 			panic("cannot take root's rights back: " + e.Error())
 		}
@@ -124,8 +124,8 @@ func (f *FS) as(u *account.User, fn func() error) error {
 
 const unchanged = ^uintptr(0)
 
-// become gives this thread, and no other, a user's effective ids.
-func become(u *account.User) error {
+// assumeUser gives this thread, and no other, a user's effective ids.
+func assumeUser(u *account.User) error {
 	if err := setGroups(u.Groups); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func become(u *account.User) error {
 	return nil
 }
 
-func unbecome(groups []uint32) error {
+func restoreUser(groups []uint32) error {
 	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, unchanged, 0, unchanged); e != 0 {
 		return e
 	}

@@ -59,13 +59,13 @@ type Watcher struct {
 	// wrote: for a watcher it appears as written at its new name.
 	written uint32
 	pending []Event
-	// told has the entries found in new folders. The kernel reports some of them as well: those
+	// reported has the entries found in new folders. The kernel reports some of them as well: those
 	// created between adding the watch and listing the folder, so among its events up to
-	// toldUntil. Like parsed and taken, that counts the bytes of events from the start.
-	told                     map[string]bool
-	toldUntil, parsed, taken int64
-	buf                      [4096]byte
-	failed                   error
+	// reportedUntil. Like parsed and taken, that counts the bytes of events from the start.
+	reported                     map[string]bool
+	reportedUntil, parsed, taken int64
+	buf                          [4096]byte
+	failed                       error
 }
 
 // Watch starts to follow a folder and, if recursive is set, all folders below it.
@@ -117,7 +117,7 @@ func (w *Watcher) add(name string, news bool) error {
 		}
 		child := filepath.Join(name, e.Name())
 		if news {
-			w.tell(child)
+			w.reportFound(child)
 		}
 		if e.IsDir() {
 			// Folders that the user may not read, or that are gone, are skipped.
@@ -129,18 +129,18 @@ func (w *Watcher) add(name string, news bool) error {
 	return nil
 }
 
-// tell reports an entry that was found as new.
-func (w *Watcher) tell(name string) {
+// reportFound reports an entry that was found as new.
+func (w *Watcher) reportFound(name string) {
 	w.push(EventCreate, name)
-	if w.told == nil {
-		w.told = make(map[string]bool)
+	if w.reported == nil {
+		w.reported = make(map[string]bool)
 	}
-	w.told[name] = true
+	w.reported[name] = true
 	queued, err := unix.IoctlGetInt(w.fd, unix.TIOCINQ)
 	if err != nil {
 		queued = 0
 	}
-	w.toldUntil = w.taken + int64(queued)
+	w.reportedUntil = w.taken + int64(queued)
 }
 
 // push adds an event unless it repeats the last.
@@ -207,8 +207,8 @@ func (w *Watcher) read(ctx context.Context, idle time.Duration) error {
 // parse reads the kernel's events: a header of 16 bytes and a padded name.
 func (w *Watcher) parse(b []byte) {
 	for len(b) >= unix.SizeofInotifyEvent {
-		if w.told != nil && w.parsed >= w.toldUntil {
-			w.told = nil
+		if w.reported != nil && w.parsed >= w.reportedUntil {
+			w.reported = nil
 		}
 		wd := int(int32(binary.NativeEndian.Uint32(b)))
 		mask := binary.NativeEndian.Uint32(b[4:])
@@ -256,9 +256,9 @@ func (w *Watcher) handle(wd int, mask uint32, name string) {
 		return
 	}
 	path := filepath.Join(folder, name)
-	told := w.told[path]
+	told := w.reported[path]
 	if mask&(unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_DELETE|unix.IN_MOVED_FROM) != 0 {
-		delete(w.told, path)
+		delete(w.reported, path)
 	}
 	switch {
 	case told && mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:

@@ -236,7 +236,7 @@ func (t *pending) fill(r io.Reader, o WriteOptions) error {
 	if s, ok := r.(Splicer); ok && o.SHA256 == nil {
 		err := s.SpliceInto(t.file)
 		if err == nil {
-			return t.dress(o)
+			return t.applyMetadata(o)
 		}
 		if !errors.Is(err, errors.ErrUnsupported) {
 			return err
@@ -258,11 +258,11 @@ func (t *pending) fill(r io.Reader, o WriteOptions) error {
 		return bothy.Errorf(bothy.CodeInvalid, "the content does not match its SHA-256").
 			WithHint("It was damaged on the way; send it again.")
 	}
-	return t.dress(o)
+	return t.applyMetadata(o)
 }
 
-// dress sets the attributes.
-func (t *pending) dress(o WriteOptions) error {
+// applyMetadata sets the attributes.
+func (t *pending) applyMetadata(o WriteOptions) error {
 	if err := t.file.Chmod(t.mode); err != nil {
 		return err
 	}

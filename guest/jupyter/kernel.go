@@ -104,17 +104,17 @@ type Kernel struct {
 func Connect(ctx context.Context, conn *Connection) (*Kernel, error) {
 	k := &Kernel{conn: conn, session: randomID(), closed: make(chan struct{})}
 	var err error
-	if k.shell, err = k.patiently(ctx, portShell, "DEALER"); err != nil {
+	if k.shell, err = k.dialWithRetry(ctx, portShell, "DEALER"); err != nil {
 		return nil, err
 	}
-	if k.iopub, err = k.patiently(ctx, portIOPub, "SUB"); err != nil {
+	if k.iopub, err = k.dialWithRetry(ctx, portIOPub, "SUB"); err != nil {
 		k.shell.close()
 		return nil, err
 	}
 	go k.receive(k.shell, (*execution).onShell)
 	go k.receive(k.iopub, (*execution).onIOPub)
 	if err = k.iopub.send([]byte{1}); err == nil { // subscribe to everything
-		err = k.greet(ctx)
+		err = k.awaitReady(ctx)
 	}
 	if err != nil {
 		k.Close()
@@ -123,8 +123,8 @@ func Connect(ctx context.Context, conn *Connection) (*Kernel, error) {
 	return k, nil
 }
 
-// patiently dials until something answers.
-func (k *Kernel) patiently(ctx context.Context, port int, kind string) (*socket, error) {
+// dialWithRetry dials until something answers.
+func (k *Kernel) dialWithRetry(ctx context.Context, port int, kind string) (*socket, error) {
 	for pause := 2 * time.Millisecond; ; pause = min(pause*3/2, 50*time.Millisecond) {
 		s, err := k.conn.dial(ctx, port, kind)
 		if err == nil {
@@ -138,9 +138,9 @@ func (k *Kernel) patiently(ctx context.Context, port int, kind string) (*socket,
 	}
 }
 
-// greet asks the kernel about itself until the answer is received on both sockets: a
+// awaitReady asks the kernel about itself until the answer is received on both sockets: a
 // subscription takes effect some time after it is made.
-func (k *Kernel) greet(ctx context.Context) error {
+func (k *Kernel) awaitReady(ctx context.Context) error {
 	for {
 		x := newExecution()
 		err := k.request(x, "kernel_info_request", struct{}{})

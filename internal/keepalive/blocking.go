@@ -60,11 +60,11 @@ func (m *Conns) await(number uint16) *late {
 	w := &late{m: m, port: number}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stop = m.pool.clock.AfterFunc(lateAfter, w.relieve)
+	w.stop = m.pool.clock.AfterFunc(lateAfter, w.closeIdleForWaiter)
 	return w
 }
 
-func (w *late) relieve() {
+func (w *late) closeIdleForWaiter() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.over {
@@ -80,7 +80,7 @@ func (w *late) relieve() {
 	if closeAll(out); len(out) > 0 {
 		w.closed = now
 	}
-	w.stop = w.m.pool.clock.AfterFunc(lateAfter, w.relieve)
+	w.stop = w.m.pool.clock.AfterFunc(lateAfter, w.closeIdleForWaiter)
 }
 
 // arrived records that the answer has begun, or that there will be none.

@@ -23,7 +23,7 @@ func (s *Machines) DialPort(ctx context.Context, l *Instance, port uint16) (net.
 	}
 	// With CodeConflict the guest has responded, so the machine is running.
 	if bothy.ErrorCode(cause) != bothy.CodeConflict {
-		if e := s.owner.WhyGone(ctx, l); e != nil {
+		if e := s.owner.EndedError(ctx, l); e != nil {
 			return nil, e
 		}
 	}

@@ -115,7 +115,7 @@ func (s *Machines) watchAnswers(l *Instance) {
 func (s *Machines) lookForAnswer(l *Instance) {
 	c := &l.conns
 	used := s.o.Background.Err() == nil && l.Activity.inUse() && s.owner.Runs(l)
-	standing := l.Activity.isFalling() || l.standing.Load() > 0 || l.Hushed()
+	standing := l.Activity.isFalling() || l.frozenForSnapshot.Load() > 0 || l.IsSuspended()
 	failed := false
 	if used && !standing {
 		ctx, cancel := context.WithTimeout(s.o.Background, s.o.Patience(l.Engine, answerPatience))

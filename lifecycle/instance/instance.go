@@ -29,8 +29,8 @@ type Instance struct {
 	// limited are the limits that were last set on the machine.
 	limited bothy.Limits
 
-	// told is the identity that the guest last adopted; nil before.
-	told *bothy.Identity
+	// identity is the identity that the guest last adopted; nil before.
+	identity *bothy.Identity
 
 	// Root is the sandbox whose budget this one counts against, if any, and PauseAfter the time
 	// of the next attempt to pause it for that. Guarded by Service.mu.
@@ -47,8 +47,8 @@ type Instance struct {
 	KeptConns *keepalive.Conns
 	// Enlisting is held while the register is updated.
 	Enlisting sync.Mutex
-	// standing counts the snapshots in progress, which freeze the machine.
-	standing atomic.Int32
+	// frozenForSnapshot counts the snapshots in progress, which freeze the machine.
+	frozenForSnapshot atomic.Int32
 	// Fresh is set if the machine was booted for this sandbox instead of restored.
 	Fresh bool
 	// Cancel stops the watchers.
@@ -112,10 +112,10 @@ func (l *Instance) SetIdleAgain(arm func() (stop func() bool)) {
 	}
 }
 
-// StandStill records that the machine is frozen for a snapshot until done is called.
-func (l *Instance) StandStill() (done func()) {
-	l.standing.Add(1)
-	return func() { l.standing.Add(-1) }
+// MarkFrozen records that the machine is frozen for a snapshot until done is called.
+func (l *Instance) MarkFrozen() (done func()) {
+	l.frozenForSnapshot.Add(1)
+	return func() { l.frozenForSnapshot.Add(-1) }
 }
 
 // ExpectEnd records that the machine is being ended on purpose.
@@ -218,7 +218,7 @@ func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *store.Sandbo
 	if err := OpenNetwork(l.Gateway, sb); err != nil {
 		return err
 	}
-	if l.told == nil {
+	if l.identity == nil {
 		if a, ok := l.Machine.(bothy.Announcer); ok {
 			a.Announced(ctx)
 		}
@@ -228,14 +228,14 @@ func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *store.Sandbo
 		took.Lap("guest")
 	}
 	who := s.identity(l, sb, t, id)
-	if l.told == nil || !sameIdentity(*l.told, who) {
+	if l.identity == nil || !sameIdentity(*l.identity, who) {
 		if err := l.Guest.Adopt(ctx, who); err != nil {
 			return err
 		}
-		l.told = &who
+		l.identity = &who
 	}
 	took.Lap("adopt")
-	sb.GuestKey = l.told.Key
+	sb.GuestKey = l.identity.Key
 	return nil
 }
 
@@ -244,13 +244,13 @@ func (s *Machines) IdentifyAs(ctx context.Context, l *Instance, sb *store.Sandbo
 func (s *Machines) IdentifyAgain(ctx context.Context, l *Instance, sb *store.Sandbox, t *store.Template) error {
 	who := s.identity(l, sb, t, sb.ID)
 	who.Key = sb.GuestKey
-	if l.told != nil && sameIdentity(*l.told, who) {
+	if l.identity != nil && sameIdentity(*l.identity, who) {
 		return nil
 	}
 	if err := l.Guest.Adopt(ctx, who); err != nil {
 		return err
 	}
-	l.told = &who
+	l.identity = &who
 	return nil
 }
 

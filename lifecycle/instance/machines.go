@@ -45,8 +45,8 @@ type Options struct {
 type Owner interface {
 	// Runs reports whether an instance is its sandbox's current one.
 	Runs(l *Instance) bool
-	// WhyGone returns why an instance's sandbox has ended, or nil if it is running.
-	WhyGone(ctx context.Context, l *Instance) error
+	// EndedError returns why an instance's sandbox has ended, or nil if it is running.
+	EndedError(ctx context.Context, l *Instance) error
 	// Killed is called with each process that was killed at the memory limit.
 	Killed(ctx context.Context, l *Instance, process string)
 	// OverLimit ends a sandbox that stayed over its memory limit.

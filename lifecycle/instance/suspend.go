@@ -22,14 +22,14 @@ func suspendedError(id string) error {
 // Suspend prevents thawing until Unsuspend.
 func (s *Machines) Suspend() { s.suspended.Store(true) }
 
-// Unsuspend allows thawing again. Machines that Hush froze are thawed by Hush.
+// Unsuspend allows thawing again. ApplySuspension then thaws the machines that it froze.
 func (s *Machines) Unsuspend() { s.suspended.Store(false) }
 
 // Suspended reports whether machines are suspended.
 func (s *Machines) Suspended() bool { return s.suspended.Load() }
 
-// Hush freezes a machine while machines are suspended, and otherwise thaws one that it froze.
-func (s *Machines) Hush(ctx context.Context, l *Instance) error {
+// ApplySuspension freezes a machine while machines are suspended, and otherwise thaws one that it froze.
+func (s *Machines) ApplySuspension(ctx context.Context, l *Instance) error {
 	st := &l.still
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -49,8 +49,8 @@ func (s *Machines) Hush(ctx context.Context, l *Instance) error {
 	return nil
 }
 
-// Hushed reports whether a machine is frozen by Hush.
-func (l *Instance) Hushed() bool {
+// IsSuspended reports whether a machine is frozen by ApplySuspension.
+func (l *Instance) IsSuspended() bool {
 	l.still.mu.Lock()
 	defer l.still.mu.Unlock()
 	return l.still.suspended

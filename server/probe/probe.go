@@ -74,7 +74,7 @@ func probeGvisor(ctx context.Context) (s doctor.Started, err error) {
 	if err := e.Check(ctx); err != nil {
 		return s, err
 	}
-	tellLibrary(&s, e.Library())
+	setFromLibrary(&s, e.Library())
 	s.Took, err = startOnce(ctx, e, bothy.MachineSpec{
 		ID: "probe", RootFS: rootfs, Guest: binaries.GuestImage, Hostname: "probe",
 		Limits: bothy.Limits{CPU: 1, MemoryMB: bothy.MinMemoryMB, DiskMB: bothy.MinDiskMB, Processes: 64},
@@ -82,8 +82,8 @@ func probeGvisor(ctx context.Context) (s doctor.Started, err error) {
 	return s, err
 }
 
-// tellLibrary reports which gVisor the sentry was built from.
-func tellLibrary(s *doctor.Started, gvisor library.Library) {
+// setFromLibrary reports which gVisor the sentry was built from.
+func setFromLibrary(s *doctor.Started, gvisor library.Library) {
 	s.Detail = fmt.Sprintf("Its kernel is %v.", gvisor)
 	if !gvisor.Patched {
 		s.Slow = "Build bothy with `make build`: with unpatched gVisor, sandboxes start more slowly and their number of files is not limited."

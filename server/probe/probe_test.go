@@ -12,7 +12,7 @@ import (
 func TestDoctorTellsTheLibrary(t *testing.T) {
 	for patched, want := range map[bool]string{true: "gVisor v1 with the patches", false: "plain gVisor v1"} {
 		var s doctor.Started
-		tellLibrary(&s, library.Library{Version: "v1", Patched: patched})
+		setFromLibrary(&s, library.Library{Version: "v1", Patched: patched})
 		if !strings.Contains(s.Detail, want) || (s.Slow == "") != patched {
 			t.Errorf("patched %v: %+v", patched, s)
 		}

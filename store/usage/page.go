@@ -327,7 +327,7 @@ const most = 1 << 62
 // grow extends the ranks by a column of the given size.
 func (s *scanner) grow(size uint64, after, last place) uint64 {
 	if s.size > most/size {
-		s.squeeze()
+		s.compactRanks()
 	}
 	s.size *= size
 	s.low.next(size, after)
@@ -335,8 +335,8 @@ func (s *scanner) grow(size uint64, after, last place) uint64 {
 	return size
 }
 
-// squeeze renumbers the ranks without gaps.
-func (s *scanner) squeeze() {
+// compactRanks renumbers the ranks without gaps.
+func (s *scanner) compactRanks() {
 	used := slices.Clone(s.ranks)
 	slices.Sort(used)
 	used = slices.Compact(used)

@@ -64,7 +64,7 @@ func (j *job) readContexts(ctx context.Context) {
 			if err != nil {
 				return nil, err
 			}
-			var sums summer
+			var sums treeHasher
 			key, err := sums.sum(t.Root(), false)
 			return &state{key: "context " + key, files: t, uploaded: true}, err
 		})
@@ -121,12 +121,12 @@ func ignoreIn(t *tree.Tree, dir *tree.Node, prefix string, m *patternmatcher.Pat
 	return left, nil
 }
 
-// A summer computes checksums of trees, reading each file once.
-type summer struct{ known map[*tree.Node]string }
+// A treeHasher computes checksums of trees, reading each file once.
+type treeHasher struct{ known map[*tree.Node]string }
 
 // sum covers names, modes, links and contents below a node, and optionally owners. Times do not
 // count: a fresh clone of a repository has other times for the same files.
-func (s *summer) sum(n *tree.Node, owners bool) (string, error) {
+func (s *treeHasher) sum(n *tree.Node, owners bool) (string, error) {
 	h := sha256.New()
 	err := tree.Walk(n, func(name string, n *tree.Node) error {
 		fmt.Fprintf(h, "%s\x00%o\x00%s\x00", strconv.Quote(name), n.Mode, strconv.Quote(n.Target))
@@ -143,7 +143,7 @@ func (s *summer) sum(n *tree.Node, owners bool) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-func (s *summer) content(n *tree.Node) (string, error) {
+func (s *treeHasher) content(n *tree.Node) (string, error) {
 	if sum, ok := s.known[n]; ok {
 		return sum, nil
 	}
@@ -164,7 +164,7 @@ func (s *summer) content(n *tree.Node) (string, error) {
 }
 
 // sources computes a checksum of what the patterns match in a tree.
-func (s *summer) sources(t *tree.Tree, patterns []string) (string, error) {
+func (s *treeHasher) sources(t *tree.Tree, patterns []string) (string, error) {
 	var parts []any
 	for _, pattern := range patterns {
 		found, err := match(t, pattern)

@@ -93,7 +93,7 @@ type job struct {
 	count   func(cached bool)
 	left    func(sandbox string)
 	masked  *strings.Replacer
-	sums    summer
+	sums    treeHasher
 	sumsMu  sync.Mutex
 
 	mu       sync.Mutex

@@ -49,8 +49,8 @@ func writeCycloneDX(w io.Writer, t *bothy.Template, list []Package) error {
 	return cyclonedx.NewBOMEncoder(w, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(b)
 }
 
-// nobodySays is SPDX's value for unknown information.
-const nobodySays = "NOASSERTION"
+// noAssertion is SPDX's value for unknown information.
+const noAssertion = "NOASSERTION"
 
 func writeSPDX(w io.Writer, t *bothy.Template, list []Package) error {
 	const root = common.ElementID("Template")
@@ -61,20 +61,20 @@ func writeSPDX(w io.Writer, t *bothy.Template, list []Package) error {
 			Created: t.CreatedAt.UTC().Format("2006-01-02T15:04:05Z"), Creators: []common.Creator{{CreatorType: "Tool", Creator: "bothy"}},
 		},
 		Packages: []*spdx.Package{{
-			PackageName: t.Name, PackageVersion: t.TagOrDefault(), PackageSPDXIdentifier: root, PackageDownloadLocation: nobodySays, PrimaryPackagePurpose: "CONTAINER",
+			PackageName: t.Name, PackageVersion: t.TagOrDefault(), PackageSPDXIdentifier: root, PackageDownloadLocation: noAssertion, PrimaryPackagePurpose: "CONTAINER",
 			PackageChecksums: []common.Checksum{{Algorithm: common.SHA256, Value: strings.TrimPrefix(t.Digest, "sha256:")}},
 		}},
 		Relationships: []*spdx.Relationship{{RefA: common.MakeDocElementID("", "DOCUMENT"), RefB: common.MakeDocElementID("", string(root)), Relationship: "DESCRIBES"}},
 	}
 	for i, p := range list {
 		id := common.ElementID(fmt.Sprintf("Package-%d", i+1))
-		declared := nobodySays
+		declared := noAssertion
 		comments := ""
 		if p.License != "" { // which may not be a valid SPDX expression
 			comments = "The package says: " + p.License
 		}
 		d.Packages = append(d.Packages, &spdx.Package{
-			PackageName: p.Name, PackageVersion: p.Version, PackageSPDXIdentifier: id, PackageDownloadLocation: nobodySays,
+			PackageName: p.Name, PackageVersion: p.Version, PackageSPDXIdentifier: id, PackageDownloadLocation: noAssertion,
 			PackageLicenseDeclared: declared, PackageLicenseComments: comments, PackageSourceInfo: "found in " + p.Path,
 			PackageExternalReferences: []*spdx.PackageExternalReference{{Category: "PACKAGE-MANAGER", RefType: "purl", Locator: p.URL()}},
 		})

@@ -84,7 +84,7 @@ func TestHostsGetOverTheirObjectStorage(t *testing.T) {
 	isPiece := func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/snapshots/snp") }
 
 	var puts atomic.Int32
-	mend := objects.Spoil(s3test.Faults{
+	mend := objects.InjectFaults(s3test.Faults{
 		Before: func(*http.Request) { time.Sleep(30 * time.Millisecond) }, // each way across a continent
 		Lose:   func(r *http.Request) bool { return isPiece(r) && puts.Add(1)%3 == 1 && puts.Load() < 6 },
 	})
@@ -95,7 +95,7 @@ func TestHostsGetOverTheirObjectStorage(t *testing.T) {
 	}
 	one.restartWithout(t)
 
-	mend = objects.Spoil(s3test.Faults{Answer: func(r *http.Request, body []byte) []byte {
+	mend = objects.InjectFaults(s3test.Faults{Answer: func(r *http.Request, body []byte) []byte {
 		if r.Method != http.MethodGet || !isPiece(r) || strings.HasSuffix(r.URL.Path, "index.json") || len(body) == 0 {
 			return body
 		}
@@ -215,7 +215,7 @@ func TestAHostsDiskFillsInTheMiddle(t *testing.T) {
 	midway := func(method string, do func()) (mend func()) {
 		var pieces atomic.Int32
 		reached, carryOn := make(chan struct{}), make(chan struct{})
-		mend = objects.Spoil(s3test.Faults{Before: func(r *http.Request) {
+		mend = objects.InjectFaults(s3test.Faults{Before: func(r *http.Request) {
 			if r.Method == method && strings.Contains(r.URL.Path, "/snapshots/snp") && !strings.HasSuffix(r.URL.Path, "index.json") && pieces.Add(1) == 2 {
 				close(reached)
 				<-carryOn

@@ -74,7 +74,7 @@ func TestAHostDiesWithObjectStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 	runs.write("/workspace/file", "later")
-	mend := objects.Spoil(s3test.Faults{Away: func(r *http.Request) bool { return r.Method == http.MethodPut }})
+	mend := objects.InjectFaults(s3test.Faults{Disconnect: func(r *http.Request) bool { return r.Method == http.MethodPut }})
 	late.write("/workspace/file", "late")
 	if _, err := one.Snapshots.Pause(t.Context(), late.id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)

@@ -112,7 +112,7 @@ func TestSnapshotsOutliveTheirDisk(t *testing.T) {
 // withoutStorage starts the server while its storage is unavailable, and brings that back.
 func (s *server) withoutStorage(t *testing.T, objects *s3test.Server, b *box) {
 	t.Helper()
-	mend := objects.Spoil(s3test.Faults{Away: func(*http.Request) bool { return true }})
+	mend := objects.InjectFaults(s3test.Faults{Disconnect: func(*http.Request) bool { return true }})
 	defer mend()
 	if err := s.Start(); err != nil {
 		t.Fatal(err)

@@ -112,9 +112,9 @@ func Stopped(t *testing.T) *Server {
 	return s
 }
 
-// lastWords is how long what a server has said is waited for after its end, should another
+// outputPatience is how long the output of a server is waited for after its end, should another
 // process hold its output open.
-const lastWords = 2 * time.Second
+const outputPatience = 2 * time.Second
 
 var readyLine = regexp.MustCompile(`msg=ready url=(https?://\S+)`)
 
@@ -148,7 +148,7 @@ func (s *Server) Start(failpoints ...string) error {
 		_ = cmd.Wait() // the state says how it ended
 		select {
 		case <-followed: // its last words are in the log
-		case <-time.After(lastWords):
+		case <-time.After(outputPatience):
 		}
 		ended <- cmd.ProcessState
 	}()

@@ -98,7 +98,7 @@ func serve(control net.Conn) {
 	if s.Certificate != "" {
 		scheme = "https"
 	}
-	f.tell(report{URL: scheme + "://" + listener.Addr().String()})
+	f.report(report{URL: scheme + "://" + listener.Addr().String()})
 	for {
 		var o order
 		if in.Decode(&o) != nil {
@@ -128,7 +128,7 @@ func listen(certificate string) (net.Listener, error) {
 	return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}}), nil
 }
 
-func (f *fake) tell(r report) {
+func (f *fake) report(r report) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_ = f.out.Encode(r)
@@ -171,7 +171,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		delete(f.orders, x.id)
 		f.mu.Unlock()
 	}()
-	f.tell(request)
+	f.report(request)
 	if request.Gone {
 		return
 	}
@@ -203,7 +203,7 @@ func (x *exchange) next(gone <-chan struct{}) (o order, ok bool) {
 	case o = <-x.orders:
 		return o, true
 	case <-gone:
-		x.tell(report{ID: x.id, Gone: true})
+		x.report(report{ID: x.id, Gone: true})
 	case <-x.done:
 	}
 	return o, false
@@ -258,7 +258,7 @@ func (x *exchange) upgrade(o order) {
 			if err != nil {
 				return
 			}
-			x.tell(report{ID: x.id, Op: &op, Body: data})
+			x.report(report{ID: x.id, Op: &op, Body: data})
 		}
 	}()
 	for {

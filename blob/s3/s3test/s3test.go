@@ -50,8 +50,8 @@ type Server struct {
 
 // Faults are injected between a client and the server. Each is called for every request.
 type Faults struct {
-	// Away closes the connection without a response.
-	Away func(r *http.Request) bool
+	// Disconnect closes the connection without a response.
+	Disconnect func(r *http.Request) bool
 	// Cut truncates the response after the returned number of bytes, if that is above 0.
 	Cut func(r *http.Request) int64
 	// Answer changes the body of the response.
@@ -165,7 +165,7 @@ func (s *Server) startProxy(t testing.TB) {
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host },
 		ErrorLog:       log.New(io.Discard, "", 0),
 		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-		ModifyResponse: s.spoil,
+		ModifyResponse: s.injectFaults,
 	}
 	s.proxy = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -175,7 +175,7 @@ func (s *Server) startProxy(t testing.TB) {
 		if f.Before != nil {
 			f.Before(r)
 		}
-		if f.Away != nil && f.Away(r) {
+		if f.Disconnect != nil && f.Disconnect(r) {
 			panic(http.ErrAbortHandler)
 		}
 		if f.Lose != nil && r.Method == http.MethodPut && f.Lose(r) {
@@ -191,7 +191,7 @@ func (s *Server) startProxy(t testing.TB) {
 	t.Cleanup(s.proxy.Close)
 }
 
-func (s *Server) spoil(r *http.Response) error {
+func (s *Server) injectFaults(r *http.Response) error {
 	s.mu.Lock()
 	f := s.faults
 	s.mu.Unlock()
@@ -215,8 +215,8 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// Spoil injects faults into all following requests until mend is called.
-func (s *Server) Spoil(f Faults) (mend func()) {
+// InjectFaults injects faults into all following requests until mend is called.
+func (s *Server) InjectFaults(f Faults) (mend func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = f

@@ -19,8 +19,8 @@ const clockAfter = 5 * time.Millisecond
 
 var clockOnce sync.Once
 
-// hastenClocks calibrates the kernel's clocks early. The first task already runs.
-func hastenClocks(k *kernel.Kernel) {
+// calibrateClocks calibrates the kernel's clocks early. The first task already runs.
+func calibrateClocks(k *kernel.Kernel) {
 	clockOnce.Do(func() {
 		if !tuning.On(tuning.Clock) {
 			return

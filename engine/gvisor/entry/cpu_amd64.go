@@ -8,5 +8,5 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/processor"
 )
 
-// knowProcessor does what cpuid.Initialize would, without executing CPUID.
-func knowProcessor() { cpuid.InitializeWith(processor.Features()) }
+// initProcessor does what cpuid.Initialize would, without executing CPUID.
+func initProcessor() { cpuid.InitializeWith(processor.Features()) }

@@ -2,4 +2,4 @@
 
 package entry
 
-func knowProcessor() {}
+func initProcessor() {}

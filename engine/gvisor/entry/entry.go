@@ -37,7 +37,7 @@ func Main() error {
 	// The server ends a sentry with SIGKILL. These signals come from elsewhere, such as a host
 	// that shuts down, and are not meant for the sentry alone.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM)
-	hurry()
+	deferGC()
 	log.SetLevel(log.Warning) // what the library would say otherwise is not read
 	if slices.Contains(os.Args, "boot") {
 		if tuning.On(tuning.Announce) {
@@ -65,7 +65,7 @@ func Main() error {
 		skipTracePoints()
 	}
 	if tuning.On(tuning.Processor) {
-		knowProcessor()
+		initProcessor()
 	}
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "",

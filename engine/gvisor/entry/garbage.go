@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// hurryBytes is how much memory this process may take while garbage
+	// deferredGCBytes is how much memory this process may take while garbage
 	// collection is deferred.
-	hurryBytes = 64 << 20
+	deferredGCBytes = 64 << 20
 	// calmAfter is how long garbage collection stays deferred, so that the first commands need
 	// not wait for it.
 	calmAfter = 2 * time.Second
@@ -19,17 +19,17 @@ const (
 	calmPercent = 100
 )
 
-// hurry defers garbage collection, which is a fifth of the work of a start.
-func hurry() {
+// deferGC defers garbage collection, which is a fifth of the work of a start.
+func deferGC() {
 	if !tuning.On(tuning.Garbage) {
 		return
 	}
 	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(hurryBytes)
+	debug.SetMemoryLimit(deferredGCBytes)
 }
 
-// calmDown ends the deferral once the sandbox is in use.
-func calmDown() {
+// resumeGC ends the deferral once the sandbox is in use.
+func resumeGC() {
 	if !tuning.On(tuning.Garbage) {
 		return
 	}
@@ -40,14 +40,14 @@ func calmDown() {
 	})
 }
 
-// hurryFor defers garbage collection for a moment while the sandbox waits, as long as that does
+// deferGCFor defers garbage collection for a moment while the sandbox waits, as long as that does
 // not take much more memory than is already in use.
-func hurryFor(d time.Duration) {
+func deferGCFor(d time.Duration) {
 	if !gate.isOpen.Load() || !tuning.On(tuning.Garbage) {
 		return // it is deferred already, or never
 	}
 	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(memoryOfRuntime() + hurryBytes/2)
+	debug.SetMemoryLimit(memoryOfRuntime() + deferredGCBytes/2)
 	time.AfterFunc(d, func() {
 		debug.SetMemoryLimit(1 << 62)
 		debug.SetGCPercent(calmPercent)

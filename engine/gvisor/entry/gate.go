@@ -29,7 +29,7 @@ func (b *barrier) open() {
 	b.once.Do(func() {
 		b.isOpen.Store(true)
 		close(b.opened)
-		calmDown()
+		resumeGC()
 	})
 }
 
@@ -68,9 +68,9 @@ func installGate(table *kernel.SyscallTable) {
 				if !gate.isOpen.Load() {
 					begun.Store(true)
 					if caller.restored.Load() && isProcessOne(t) {
-						caller.tell()
+						caller.notify()
 					}
-					hastenClocks(t.Kernel())
+					calibrateClocks(t.Kernel())
 					if err := gate.pass(t); err != nil {
 						return 0, nil, err
 					}

@@ -36,13 +36,13 @@ type guard func(t *kernel.Task, args arch.SyscallArguments) error
 
 // wraps change what system calls do.
 var wraps = map[string]wrap{
-	"kill":       telling,
+	"kill":       notifyOnKill,
 	"exit_group": tuned(tuning.EarlyClose, leaving),
-	"listen":     tuned(tuning.Announce, listening),
+	"listen":     tuned(tuning.Announce, notifyOnListen),
 	"prctl": func(call kernel.SyscallFn) kernel.SyscallFn {
 		return opening(tuned(tuning.Splice, splicing)(tuned(tuning.Batch, calling)(call)))
 	},
-	"nanosleep": tuned(tuning.Naps, napping),
+	"nanosleep": tuned(tuning.Naps, minNanosleep),
 	"open":      func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 1) },
 	"openat":    func(call kernel.SyscallFn) kernel.SyscallFn { return followsNoLink(call, 2) },
 }
@@ -96,8 +96,8 @@ func (g guard) before(call kernel.SyscallFn) kernel.SyscallFn {
 	}
 }
 
-// telling notifies the memory watch when process 1 has killed a process.
-func telling(kill kernel.SyscallFn) kernel.SyscallFn {
+// notifyOnKill notifies the memory watch when process 1 has killed a process.
+func notifyOnKill(kill kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		n, control, err := kill(t, number, args)
 		if err == nil && unix.Signal(args[1].Int()) == unix.SIGKILL && isProcessOne(t) {

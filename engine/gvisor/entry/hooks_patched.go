@@ -27,7 +27,7 @@ import (
 // onAllocate has f called before the library gives memory out. Locks are held then.
 func onAllocate(f func(*pgalloc.MemoryFile, uint64)) { pgalloc.OnAllocate = f }
 
-const tellsOfAllocations = true
+const notifiesAllocations = true
 
 // onSetProcessors makes the library call f instead of runtime.GOMAXPROCS. It returns the
 // argument of the last such call.

@@ -19,7 +19,7 @@ import (
 
 func onAllocate(func(*pgalloc.MemoryFile, uint64)) {}
 
-const tellsOfAllocations = false
+const notifiesAllocations = false
 
 func onSetProcessors(func(n int) int) {}
 

@@ -36,8 +36,8 @@ func keepCaller(args []string) {
 	}
 }
 
-// tell reports once that process 1 is reachable. A server that gets no report polls instead.
-func (c *calls) tell() {
+// notify reports once that process 1 is reachable. A server that gets no report polls instead.
+func (c *calls) notify() {
 	c.once.Do(func() {
 		if c.fd >= 0 {
 			_, _ = unix.Write(c.fd, []byte{0})
@@ -46,12 +46,12 @@ func (c *calls) tell() {
 	})
 }
 
-// listening reports when process 1 listens.
-func listening(listen kernel.SyscallFn) kernel.SyscallFn {
+// notifyOnListen reports when process 1 listens.
+func notifyOnListen(listen kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, number uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		n, control, err := listen(t, number, args)
 		if err == nil && isProcessOne(t) {
-			caller.tell()
+			caller.notify()
 		}
 		return n, control, err
 	}

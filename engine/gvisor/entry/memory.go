@@ -92,7 +92,7 @@ func (w *watch) giving(bytes int64, used func() int64) {
 		if left > 0 || w.holding.Load() {
 			return
 		}
-		tell(w.hurry)
+		notify(w.hurry)
 		time.Sleep(lateLook)
 	}
 }
@@ -110,10 +110,10 @@ func (w *watch) started(k *kernel.Kernel) {
 }
 
 // killed is called when process 1 has killed a process.
-func (w *watch) killed() { tell(w.chosen) }
+func (w *watch) killed() { notify(w.chosen) }
 
-// tell sends a notification without waiting for it to be handled.
-func tell(word chan<- struct{}) {
+// notify sends a notification without waiting for it to be handled.
+func notify(word chan<- struct{}) {
 	select {
 	case word <- struct{}{}:
 	default:
@@ -129,11 +129,11 @@ func (w *watch) run(k *kernel.Kernel) {
 			w.hold(k)
 			freed = time.Now()
 			if left = memoryLeft(k); left <= 0 {
-				w.breathe(k)
+				w.letOthersRun(k)
 				continue
 			}
 		}
-		pause = putOff(pause, left, last)
+		pause = nextCheck(pause, left, last)
 		last = left
 		select {
 		case <-w.hurry:
@@ -155,12 +155,12 @@ func (w *watch) run(k *kernel.Kernel) {
 	}
 }
 
-// putOff returns how long the next check may wait, after a pause, given how much memory is left
+// nextCheck returns how long the next check may wait, after a pause, given how much memory is left
 // and was left at the last check: less than it takes to fill that, and longer each time while
 // little changes.
-func putOff(pause time.Duration, left, before int64) time.Duration {
+func nextCheck(pause time.Duration, left, before int64) time.Duration {
 	soon := min(max(time.Duration(float64(left)/fastest*float64(time.Second)), nearest), longest)
-	if change := left - before; !tellsOfAllocations || change < -little || change > little {
+	if change := left - before; !notifiesAllocations || change < -little || change > little {
 		return soon
 	}
 	return max(soon, min(2*pause, calm))
@@ -212,9 +212,9 @@ func (w *watch) hold(k *kernel.Kernel) {
 	}
 }
 
-// breathe lets the others run for a moment after stopping them freed nothing: process 1 may wait
+// letOthersRun lets the others run for a moment after stopping them freed nothing: process 1 may wait
 // for one of them.
-func (w *watch) breathe(k *kernel.Kernel) {
+func (w *watch) letOthersRun(k *kernel.Kernel) {
 	used := memoryUsed(k)
 	w.most.Store(used + grace())
 	defer w.most.Store(memoryMost())

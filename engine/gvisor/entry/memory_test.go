@@ -25,19 +25,19 @@ func TestGivingLooksOnlyWhenAllMayBeGone(t *testing.T) {
 }
 
 func TestLooksAreRareWhileNothingChanges(t *testing.T) {
-	if !tellsOfAllocations { // every look may be the last in time
-		if again := putOff(calm, 256<<20, 256<<20); again != putOff(0, 256<<20, 0) {
+	if !notifiesAllocations { // every look may be the last in time
+		if again := nextCheck(calm, 256<<20, 256<<20); again != nextCheck(0, 256<<20, 0) {
 			t.Errorf("the watch, which is told of nothing, pauses for %v", again)
 		}
 		return
 	}
 	const left = 256 << 20
-	pause := putOff(0, left, 0)
+	pause := nextCheck(0, left, 0)
 	if pause > time.Second*left/fastest {
 		t.Fatalf("the first pause is %v, in which memory can be full", pause)
 	}
 	for range 10 {
-		next := putOff(pause, left, left+little)
+		next := nextCheck(pause, left, left+little)
 		if next < pause {
 			t.Fatalf("%v is followed by %v while nothing changes", pause, next)
 		}
@@ -47,7 +47,7 @@ func TestLooksAreRareWhileNothingChanges(t *testing.T) {
 		t.Errorf("the pause ends up at %v, want %v", pause, calm)
 	}
 	for _, before := range []int64{left + little + 1, left - little - 1} {
-		if soon := putOff(pause, left, before); soon != putOff(0, left, 0) {
+		if soon := nextCheck(pause, left, before); soon != nextCheck(0, left, 0) {
 			t.Errorf("the pause is %v after the use of memory has changed", soon)
 		}
 	}

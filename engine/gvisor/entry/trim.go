@@ -45,7 +45,7 @@ func init() { state.Register((*trimmer)(nil)) }
 
 // InvalidateUnsavable releases untouched pages.
 func (*trimmer) InvalidateUnsavable(ctx context.Context) error {
-	hurryFor(standStill)
+	deferGCFor(standStill)
 	kmem.spare()
 	trim(kernel.KernelFromContext(ctx))
 	for _, later := range []time.Duration{time.Second, 4 * time.Second, 16 * time.Second} {

@@ -28,10 +28,10 @@ type blocks struct {
 	used int
 }
 
-// setAside takes n blocks offline. The kernel keeps blocks that hold unmovable memory. If too
+// offlineBlocks takes n blocks offline. The kernel keeps blocks that hold unmovable memory. If too
 // few others are left, or the kernel does not support it, the blocks stay in use, and the host's
 // balloon must take them.
-func setAside(n int) blocks {
+func offlineBlocks(n int) blocks {
 	s := blocks{used: n}
 	size, err := os.ReadFile(blocksDir + "/block_size_bytes")
 	if err != nil {
@@ -55,8 +55,8 @@ func setAside(n int) blocks {
 	return s
 }
 
-// bring puts at least n blocks online.
-func (s *blocks) bring(n int) error {
+// setOnline puts at least n blocks online.
+func (s *blocks) setOnline(n int) error {
 	for s.used < n && len(s.aside) > 0 {
 		last := len(s.aside) - 1
 		if err := write(s.aside[last]+"/state", online); err != nil {

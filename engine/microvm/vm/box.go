@@ -57,7 +57,7 @@ func startBox(o Start, news *os.File) (*box, error) {
 	if err := assemble(o); err != nil {
 		return nil, err
 	}
-	b := &box{news: news, cpus: o.CPUs, spare: setAside(o.Blocks)}
+	b := &box{news: news, cpus: o.CPUs, spare: offlineBlocks(o.Blocks)}
 	if err := b.makeGroups(); err != nil {
 		return nil, fmt.Errorf("make the cgroup: %w", err)
 	}
@@ -173,7 +173,7 @@ func write(path, value string) error {
 }
 
 func (b *box) setLimits(l Limits) error {
-	if err := b.spare.bring(l.Blocks); err != nil {
+	if err := b.spare.setOnline(l.Blocks); err != nil {
 		return fmt.Errorf("bring memory: %w", err)
 	}
 	if err := keepFree(); err != nil {
@@ -255,7 +255,7 @@ func (b *box) wait() error {
 	return errors.New(WordGuest + err.Error())
 }
 
-// The reasons that LastWords may return: that memory was exhausted, or that the guest ended, and
+// The reasons that FindFailure may return: that memory was exhausted, or that the guest ended, and
 // how.
 const (
 	WordOOM   = "out of memory"

@@ -58,7 +58,7 @@ func Main(args []string) {
 
 // end logs the reason, and ends the machine.
 func end(err error) {
-	fmt.Fprint(os.Stderr, LastWord(err.Error()))
+	fmt.Fprint(os.Stderr, FormatFailure(err.Error()))
 	for {
 		_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 		time.Sleep(time.Second)

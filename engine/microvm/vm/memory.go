@@ -64,7 +64,7 @@ func (b *box) watchMemory() {
 			n := used()
 			over := n > memoryLimit.Load()
 			if over || told {
-				tell(b.news, News{MemoryBytes: n})
+				sendNews(b.news, News{MemoryBytes: n})
 			}
 			if !over {
 				break

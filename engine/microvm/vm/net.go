@@ -47,7 +47,7 @@ func network() error {
 	if err := up(fd, netDeviceName); err != nil {
 		return err
 	}
-	if err := knowGateway(fd); err != nil {
+	if err := pinGatewayAddress(fd); err != nil {
 		return err
 	}
 	return defaultRoute(fd)
@@ -80,8 +80,8 @@ func inet(a [4]byte) sockaddr {
 // The flags of an ARP entry that stays.
 const arpComplete, arpPermanent = 2, 4
 
-// knowGateway makes the gateway's link address permanent.
-func knowGateway(fd int) error {
+// pinGatewayAddress makes the gateway's link address permanent.
+func pinGatewayAddress(fd int) error {
 	r := struct {
 		addr, link sockaddr
 		flags      int32

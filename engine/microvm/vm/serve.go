@@ -172,8 +172,8 @@ func addEntropy(p []byte) error {
 	return nil
 }
 
-// tell writes a line to the host, which may not be listening.
-func tell(w io.Writer, n News) {
+// sendNews writes a line to the host, which may not be listening.
+func sendNews(w io.Writer, n News) {
 	b, err := json.Marshal(n)
 	if err == nil {
 		_, _ = w.Write(append(b, '\n'))

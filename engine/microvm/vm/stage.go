@@ -49,7 +49,7 @@ func becomeGuest() error {
 	if err := unix.Sethostname([]byte(os.Args[2])); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
 	}
-	if err := furnish(memory); err != nil {
+	if err := mountSpecial(memory); err != nil {
 		return err
 	}
 	if err := enter(); err != nil {
@@ -117,8 +117,8 @@ const (
 	noexec = plain | unix.MS_NOEXEC
 )
 
-// furnish mounts the special file systems of a root file system.
-func furnish(memory int64) error {
+// mountSpecial mounts the special file systems of a root file system.
+func mountSpecial(memory int64) error {
 	share := func(part int64) string { return fmt.Sprintf(",size=%dk", memory/part>>10) }
 	for _, m := range []struct {
 		kind, to string

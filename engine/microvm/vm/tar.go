@@ -215,11 +215,11 @@ func unpack(root *os.Root, name string, h *tar.Header, content io.Reader) error 
 	if err != nil {
 		return err
 	}
-	return dress(dir, base, perm, h)
+	return applyMetadata(dir, base, perm, h)
 }
 
-// dress gives a new file its owner, rights, attributes and time.
-func dress(dir int, base string, perm uint32, h *tar.Header) error {
+// applyMetadata gives a new file its owner, rights, attributes and time.
+func applyMetadata(dir int, base string, perm uint32, h *tar.Header) error {
 	if err := unix.Fchownat(dir, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}

@@ -114,22 +114,22 @@ const (
 	headSize   = len(mark) + numberSize + 1 + 4
 	// MaxFrame is the most bytes in a frame. A whole request fits what a pipe takes
 	// atomically.
-	MaxFrame    = 64 << 10
-	maxRequest  = 4096 - headSize
-	lastWordTag = "bothy: "
+	MaxFrame   = 64 << 10
+	maxRequest = 4096 - headSize
+	failureTag = "bothy: "
 )
 
-// LastWord formats the line in which a machine says why it ends, and LastWords finds it in the
+// FormatFailure formats the line in which a machine says why it ends, and FindFailure finds it in the
 // machine's output.
-func LastWord(why string) string { return "\n" + lastWordTag + why + "\n" }
+func FormatFailure(why string) string { return "\n" + failureTag + why + "\n" }
 
-// LastWords returns the reason from such a line, or "".
-func LastWords(said []byte) string {
-	i := bytes.LastIndex(said, []byte("\n"+lastWordTag))
+// FindFailure returns the reason from such a line, or "".
+func FindFailure(said []byte) string {
+	i := bytes.LastIndex(said, []byte("\n"+failureTag))
 	if i < 0 {
 		return ""
 	}
-	line, _, _ := bytes.Cut(said[i+1+len(lastWordTag):], []byte("\n"))
+	line, _, _ := bytes.Cut(said[i+1+len(failureTag):], []byte("\n"))
 	return string(bytes.TrimSpace(line))
 }
 

@@ -27,9 +27,9 @@ type attended struct {
 	once   sync.Once
 }
 
-// attend calls follow, which starts a command and follows it. When ctx ends
+// killOnCancel calls follow, which starts a command and follows it. When ctx ends
 // before that returns, the command is killed.
-func (c *Client) attend(ctx context.Context, follow func(ctx context.Context, started func(pid int)) error) error {
+func (c *Client) killOnCancel(ctx context.Context, follow func(ctx context.Context, started func(pid int)) error) error {
 	if err := ctx.Err(); err != nil {
 		return callError(ctx, err)
 	}

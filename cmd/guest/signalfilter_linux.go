@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shield keeps root inside from killing process 1, on kernels that do not
+// blockSignalsToInit keeps root inside from killing process 1, on kernels that do not
 // protect it by themselves, with a filter that every command inherits: the
 // calls that send a signal to a process by its id fail for the id 1. tgkill is
 // not among them, because the Go runtime needs it.
-func shield() error {
+func blockSignalsToInit() error {
 	const (
 		number      = 0  // offsetof(struct seccomp_data, nr)
 		firstArgLow = 16 // offsetof(struct seccomp_data, args[0]), on little-endian machines

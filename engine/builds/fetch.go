@@ -25,9 +25,9 @@ type fetch struct {
 	ended time.Time
 }
 
-// bring fetches a build that this store has no record of, if other hosts have it. If that fails,
+// fetchMissing fetches a build that this store has no record of, if other hosts have it. If that fails,
 // the build counts as one that was not kept.
-func (s *Store) bring(name string) {
+func (s *Store) fetchMissing(name string) {
 	if s.o.Fetch == nil || !isName(name) {
 		return
 	}
@@ -63,7 +63,7 @@ func (s *Store) bring(name string) {
 	}
 	begun := time.Now()
 	var b *Build
-	b, err = s.bringNow(name)
+	b, err = s.fetchNow(name)
 	if err != nil {
 		s.o.Log.Warn("an engine build could not be fetched", "build", name, "error", err)
 		return
@@ -75,7 +75,7 @@ func isName(name string) bool {
 	return name != "" && !strings.HasPrefix(name, ".") && !strings.ContainsAny(name, "/\x00")
 }
 
-func (s *Store) bringNow(name string) (*Build, error) {
+func (s *Store) fetchNow(name string) (*Build, error) {
 	dir, err := os.MkdirTemp(s.dir, newPrefix)
 	if err != nil {
 		return nil, err
