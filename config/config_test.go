@@ -149,8 +149,8 @@ func TestListeningAndTLS(t *testing.T) {
 		{func(c *Config) {
 			c.TLS.CertFile, c.TLS.KeyFile, c.TLS.ACME.Domains = "a", "b", []string{"bothy.example.org"}
 		}, "both"},
-		{func(c *Config) { c.TLS.ACME.Domains = []string{"*.example.org"} }, "no name"},
-		{func(c *Config) { c.TLS.ACME.Domains = []string{"bothy"} }, "no name"},
+		{func(c *Config) { c.TLS.ACME.Domains = []string{"*.example.org"} }, "no certificate"},
+		{func(c *Config) { c.TLS.ACME.Domains = []string{"bothy"} }, "no certificate"},
 		{func(c *Config) { c.TLS.ACME.Domains, c.TLS.ACME.DirectoryURL = []string{"a.example.org"}, "http://x" }, "directory_url"},
 		{func(c *Config) {
 			c.TLS.ACME.Domains, c.TLS.ACME.HTTPPort, c.TLS.ACME.TLSPort = []string{"a.example.org"}, 0, 0

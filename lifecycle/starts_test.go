@@ -136,7 +136,11 @@ func TestTheStoreIsNotAskedBeforeItLetsOneMoreStart(t *testing.T) {
 }
 
 func TestACreateFromATemplateWithMemoryCountsOnce(t *testing.T) {
-	w, _ := withOthers(t, warm.Options{}, bothy.Plan{Name: "slow", CreatesPerMinute: 3})
+	w := newPoolWorld(t, warm.Options{}, func(w *world) {
+		w.narrow = func(o *lifecycle.Options) {
+			o.Plans = &plans{plan: bothy.Plan{Name: "slow", CreatesPerMinute: 3}}
+		}
+	})
 	w.templates.(*shelf).keep(w, "server", w.create(small("a")))
 	for range 2 {
 		w.create(small("server"))
