@@ -24,6 +24,8 @@ const (
 	changeTimeout = 10 * time.Second
 	patience      = 3 * time.Second
 	retryAfter    = 5 * time.Second
+	// largeTimeout limits changes of thousands of rows.
+	largeTimeout = 2 * time.Minute
 
 	firstPause, longestPause = 20 * time.Millisecond, 500 * time.Millisecond
 )
@@ -45,11 +47,20 @@ const (
 	whole kind = iota
 	// once changes must not be applied twice.
 	once
+	// large changes are like once ones but may take longer.
+	large
 	// light changes are like whole ones but do not wait for the disk.
 	light
 )
 
-func (k kind) repeatable() bool { return k != once }
+func (k kind) repeatable() bool { return k != once && k != large }
+
+func (k kind) timeout() time.Duration {
+	if k == large {
+		return largeTimeout
+	}
+	return changeTimeout
+}
 
 // change applies all of the statements or none in one round trip, if this server still holds
 // the database. It returns how many rows the last one changed. It is not cancelled with ctx
@@ -134,7 +145,7 @@ func (s *Store) changing(ctx context.Context, op string, k kind, make func(conte
 	}
 	toEnd := context.WithoutCancel(ctx)
 	return s.attempts(ctx, op, k.repeatable(), func() error {
-		ctx, cancel := context.WithTimeout(toEnd, changeTimeout)
+		ctx, cancel := context.WithTimeout(toEnd, k.timeout())
 		defer cancel()
 		return make(ctx)
 	})

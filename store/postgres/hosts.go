@@ -563,7 +563,7 @@ func (s *Store) BuryHosts(ctx context.Context, grace time.Duration, fate store.F
 		func(row pgx.CollectableRow) (b store.Burial, err error) { return b, row.Scan(&b.Host, &b.Epoch) })
 	for _, b := range late {
 		buried := false
-		terr := s.transaction(ctx, "give a host up", once, func(ctx context.Context, tx pgx.Tx) error {
+		terr := s.transaction(ctx, "give a host up", large, func(ctx context.Context, tx pgx.Tx) error {
 			buried, b.Freed, b.Kept, b.Ended, b.Paused = false, 0, 0, 0, 0
 			// The lock waits for changes that the host has begun, and fences off later ones.
 			err := tx.QueryRow(ctx, `SELECT true FROM hosts WHERE id = $3 AND epoch = $4 AND `+overdue+` FOR UPDATE`,
@@ -582,90 +582,4 @@ func (s *Store) BuryHosts(ctx context.Context, grace time.Duration, fate store.F
 		err = errors.Join(err, terr)
 	}
 	return done, err
-}
-
-func (s *Store) bury(ctx context.Context, tx pgx.Tx, b *store.Burial, fate store.Fate) error {
-	rows, err := tx.Query(ctx, `SELECT record FROM sandboxes WHERE host = $1 AND state NOT IN ('stopped', 'failed') FOR UPDATE`, b.Host)
-	if err != nil {
-		return err
-	}
-	all, err := pgx.CollectRows(rows, decoded(record.DecodeSandbox))
-	if err != nil {
-		return err
-	}
-	var projects, texts []string
-	var times []int64
-	for _, sb := range all {
-		var lookup error
-		ran := sb.State == bothy.StateRunning || sb.State == bothy.StatePausing
-		free, event := fate(sb, b.Host, func(id string) *bothy.Snapshot {
-			var text string
-			if err := tx.QueryRow(ctx, `SELECT record FROM snapshots WHERE id = $1`, id).Scan(&text); err != nil {
-				if !errors.Is(err, pgx.ErrNoRows) {
-					lookup = err
-				}
-				return nil
-			}
-			n, err := record.DecodeSnapshot(text)
-			lookup = errors.Join(lookup, err)
-			return n
-		})
-		if lookup != nil {
-			return lookup
-		}
-		if err := s.passOn(ctx, tx, sb, free); err != nil {
-			return err
-		}
-		if ran && sb.State == bothy.StatePaused {
-			b.Paused++
-		}
-		switch {
-		case sb.State.Ended():
-			b.Ended++
-		case free:
-			b.Freed++
-		default:
-			b.Kept++
-		}
-		if event.Type != "" {
-			text, err := record.EncodeEvent(&event)
-			if err != nil {
-				return err
-			}
-			projects, texts, times = append(projects, event.ProjectID), append(texts, text), append(times, nanos(event.Time))
-		}
-	}
-	batch := &pgx.Batch{}
-	// It is unknown how long the sandboxes kept running.
-	batch.Queue(`DELETE FROM usage_marks WHERE host = $1`, b.Host)
-	batch.Queue(`UPDATE hosts SET dead_at = clock_timestamp() WHERE id = $1`, b.Host)
-	if len(texts) > 0 {
-		batch.Queue(addEvents, clean([]any{int64(len(texts)), projects, times, texts})...)
-	}
-	return tx.SendBatch(ctx, batch).Close()
-}
-
-// passOn stores the fate of a dead host's sandbox.
-func (s *Store) passOn(ctx context.Context, tx pgx.Tx, sb *store.Sandbox, free bool) error {
-	text, err := record.EncodeSandbox(sb)
-	if err != nil {
-		return err
-	}
-	var ended *int64
-	if sb.Ended != nil {
-		ended = nanosOrNull(&sb.Ended.At)
-	}
-	b := &pgx.Batch{}
-	b.Queue(`UPDATE sandboxes SET state = $2, ended_at = $3, record = $4, resume_at = $5, host_epoch = 0 WHERE id = $1`,
-		clean([]any{sb.ID, string(sb.State), ended, text, nanosOrNull(sb.ResumeAt())})...)
-	if free {
-		b.Queue(`UPDATE sandboxes SET host = '' WHERE id = $1`, sb.ID)
-		b.Queue(`UPDATE snapshots SET host = '' WHERE sandbox_id = $1`, sb.ID)
-	}
-	if sb.State.Ended() {
-		b.Queue(`DELETE FROM links WHERE sandbox_id = $1`, sb.ID)
-		// The files of checkpoints are collected later, once no record names them.
-		b.Queue(`DELETE FROM snapshots WHERE sandbox_id = $1 AND id = ANY($2::text[])`, sb.ID, append([]string{}, sb.Checkpoints...))
-	}
-	return tx.SendBatch(ctx, b).Close()
 }

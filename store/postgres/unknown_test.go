@@ -20,6 +20,8 @@ import (
 type cutter struct {
 	armed atomic.Bool
 	cut   atomic.Int64
+	// asked counts what arrives from here: about one for each round trip.
+	asked atomic.Int64
 }
 
 // listen returns the URL of the database through the cutter.
@@ -63,6 +65,7 @@ func (c *cutter) pass(here net.Conn) {
 			if err != nil {
 				return
 			}
+			c.asked.Add(1)
 			if c.armed.CompareAndSwap(true, false) {
 				mute.Store(true)
 			}
