@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -37,7 +38,8 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 }
 
 // candidates is how many other hosts are compared for a new sandbox. A few random ones suffice
-// for an even load; if all were compared, every host would choose the same one.
+// for an even load; if all were compared, every host would choose the same one. The rest are
+// asked only if these refuse.
 const candidates = 3
 
 // nearby is how much more loaded this host may be than another and still take a sandbox:
@@ -67,7 +69,11 @@ func (x *Router) placeBy(w http.ResponseWriter, r *http.Request, t target, c Cal
 		return false
 	}
 	again := replayable(r)
-	for _, h := range others {
+	for h := range inTurn(others, hosts, n) {
+		if err := r.Context().Err(); err != nil {
+			x.o.Fail(w, r, err)
+			return true
+		}
 		x.count(h.Name, n)
 		err := x.send(w, r, t, c, store.Ownership{Host: h.Name, Address: h.Address}, true)
 		if err == nil {
@@ -83,6 +89,32 @@ func (x *Router) placeBy(w http.ResponseWriter, r *http.Request, t target, c Cal
 		return true
 	}
 	return false // it queues here; admission reports the error if it gets no room
+}
+
+// inTurn yields the chosen hosts, and if all of them refuse, the rest that might take the
+// sandbox. Those that had no room when they last renewed their lease come last.
+func inTurn(chosen, hosts []bothy.ClusterHost, n *needs) iter.Seq[bothy.ClusterHost] {
+	return func(yield func(bothy.ClusterHost) bool) {
+		asked := map[string]bool{}
+		for _, h := range chosen {
+			asked[h.Name] = true
+			if !yield(h) {
+				return
+			}
+		}
+		order := rand.Perm(len(hosts))
+		for _, full := range []bool{false, true} {
+			for _, i := range order {
+				h := &hosts[i]
+				if h.Self || asked[h.Name] || !open(h) || full == takes(h) || !n.can(h) {
+					continue
+				}
+				if !yield(*h) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // plan decides whether this host takes a new sandbox at once, and otherwise which others to
@@ -135,9 +167,12 @@ func (x *Router) sort(ctx context.Context, hosts []bothy.ClusterHost, n *needs) 
 	slices.SortStableFunc(hosts, func(a, b bothy.ClusterHost) int { return cmp.Compare(score(&a), score(&b)) })
 }
 
-// takes reports whether another host accepts sandboxes.
+// open reports whether another host accepts sandboxes if it has room.
+func open(h *bothy.ClusterHost) bool { return h.State == bothy.HostUp && h.LeaseSeconds > 0 }
+
+// takes reports whether another host accepts sandboxes, as of its last renewal.
 func takes(h *bothy.ClusterHost) bool {
-	return h.State == bothy.HostUp && h.LeaseSeconds > 0 && (h.MaxSandboxes == 0 || h.Live < h.MaxSandboxes)
+	return open(h) && (h.MaxSandboxes == 0 || h.Live < h.MaxSandboxes)
 }
 
 // scores returns a function that rates hosts for a sandbox: lower is better.

@@ -295,6 +295,83 @@ func TestARefusalLeadsToTheNextHost(t *testing.T) {
 	}
 }
 
+// Hosts beyond the few that are compared are asked before a sandbox is refused, also one that
+// was full when it last said so. Those that cannot have it are not.
+func TestEveryHostIsAskedBeforeThereIsNoRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		hosts int
+		last  func(h *bothy.ClusterHost)
+		want  string
+	}{
+		"one of many has room":             {9, nil, "200 done"},
+		"it was full a moment ago":         {9, func(h *bothy.ClusterHost) { h.MaxSandboxes, h.Live = 5, 5 }, "200 done"},
+		"the only other was full":          {1, func(h *bothy.ClusterHost) { h.MaxSandboxes, h.Live = 5, 5 }, "200 done"},
+		"the one with room is cordoned":    {9, func(h *bothy.ClusterHost) { h.State = bothy.HostCordoned }, "200 here"},
+		"the one with room has no lease":   {9, func(h *bothy.ClusterHost) { h.LeaseSeconds = 0 }, "200 here"},
+		"the one with room has not labels": {9, func(h *bothy.ClusterHost) { h.Labels = nil }, "200 here"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &shared{}
+			labels := map[string]string{"zone": "a"}
+			all := []bothy.ClusterHost{idle("one", func(h *bothy.ClusterHost) { h.Self, h.Labels = true, labels })}
+			asked := map[string]int{}
+			var last *peer
+			for i := range c.hosts {
+				name := fmt.Sprint("other", i)
+				answer := func(w http.ResponseWriter, r *http.Request) { asked[name]++; fullProblem(w, r) }
+				if i == c.hosts-1 {
+					answer = func(w http.ResponseWriter, r *http.Request) { asked[name]++; answers(w, r) }
+				}
+				last = newPeer(t, name, s, answer)
+				all = append(all, idle(name, func(h *bothy.ClusterHost) {
+					h.Address, h.Labels = last.address, labels
+					if i == c.hosts-1 && c.last != nil {
+						c.last(h)
+					}
+				}))
+			}
+			x := placer(t, all, func(o *RouterOptions) {
+				o.Full = func() bool { return true }
+				a, err := OpenAuthority(t.Context(), hosts{self: "one", shared: s}, openVault{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Authority = a
+			})
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodPost, "/v1/sandboxes", strings.NewReader(`{"template":"python","host_labels":{"zone":"a"}}`))
+			if handled, leave := x.Route(w, r); !handled {
+				leave()
+				_, _ = io.WriteString(w, "here")
+			}
+			if got := fmt.Sprintf("%d %s", w.Code, w.Body); !strings.HasPrefix(got, c.want) {
+				t.Errorf("the answer is %q", got)
+			}
+			for name, n := range asked {
+				if n != 1 {
+					t.Errorf("%s was asked %d times", name, n)
+				}
+			}
+			if c.want == "200 here" && len(asked) != c.hosts-1 {
+				t.Errorf("%d hosts were asked", len(asked))
+			}
+		})
+	}
+}
+
+// Where the client has gone, no other host is asked.
+func TestNoHostIsAskedForAClientThatHasGone(t *testing.T) {
+	x := placer(t, []bothy.ClusterHost{idle("one", func(h *bothy.ClusterHost) { h.Self = true }), idle("two", nil)},
+		func(o *RouterOptions) { o.Full = func() bool { return true } })
+	ctx, cancel := context.WithCancel(t.Context())
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/sandboxes", strings.NewReader(`{}`))
+	cancel()
+	w := httptest.NewRecorder()
+	if handled, _ := x.Route(w, r); !handled || w.Code != 599 || x.o.Counts.Placed.Load() != 0 {
+		t.Errorf("%v %d %s, and %d were asked", handled, w.Code, w.Body, x.o.Counts.Placed.Load())
+	}
+}
+
 // What no host can have is refused with what there is.
 func TestWhatNoHostCanHaveIsRefused(t *testing.T) {
 	host := func(name, level, shown string) bothy.ClusterHost {
