@@ -37,10 +37,10 @@ func kindOfUse(r *http.Request, sandbox string) kind {
 	return other
 }
 
-// giveAway moves a paused sandbox that is about to resume to another host if this host is full,
+// moveBeforeResume moves a paused sandbox that is about to resume to another host if this host is full,
 // cordoned or cannot restore its memory. If no other host takes it, it stays, and the attempt
 // to resume it here reports why.
-func (x *Router) giveAway(r *http.Request, t target, c Caller, peer *Peer) {
+func (x *Router) moveBeforeResume(r *http.Request, t target, c Caller, peer *Peer) {
 	ctx := r.Context()
 	if t.kind != wake && t.kind != use || x.mover == nil || x.o.Wanted == nil || x.o.Here(t.sandbox) {
 		return

@@ -83,24 +83,24 @@ func (w *watchedConns) look() {
 		}
 		w.mu.Unlock()
 		for _, c := range all {
-			if c.deaf() {
+			if c.unresponsive() {
 				c.fail()
 			}
 		}
 	}
 }
 
-// deaf reports whether the other end acknowledged neither retransmitted data nor window probes.
-func (c *watchedConn) deaf() (deaf bool) {
+// unresponsive reports whether the other end acknowledged neither retransmitted data nor window probes.
+func (c *watchedConn) unresponsive() (unresponsive bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return false
 	}
 	_ = raw.Control(func(fd uintptr) {
 		i, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		deaf = err == nil && max(i.Retransmits, i.Probes) >= deafSends && time.Duration(i.Last_ack_recv)*time.Millisecond >= deafTime
+		unresponsive = err == nil && max(i.Retransmits, i.Probes) >= deafSends && time.Duration(i.Last_ack_recv)*time.Millisecond >= deafTime
 	})
-	return deaf
+	return unresponsive
 }
 
 // fail resets a connection, so that pending reads and writes return an error at once.

@@ -49,8 +49,8 @@ type KeeperOptions struct {
 	// an older one. Its sandboxes stay frozen then, and Keep is called.
 	Older func() bool
 	Keep  func()
-	// Buried is called with the hosts that this one has given up. Optional.
-	Buried func([]store.Burial)
+	// GaveUp is called with the hosts that this one has given up. Optional.
+	GaveUp func([]store.HostGivenUp)
 	Log    *slog.Logger
 	Counts *Counts
 }
@@ -223,9 +223,9 @@ func takeDuty(ctx context.Context, hosts store.Hosts, name string) (bool, error)
 	return hosts.TakeDuty(ctx, name)
 }
 
-// Sexton gives up hosts that died, until ctx ends. fate decides what becomes of their
+// GiveUpDead gives up hosts that died, until ctx ends. fate decides what becomes of their
 // sandboxes.
-func (k *Keeper) Sexton(ctx context.Context, hosts store.Hosts, fate store.Fate) {
+func (k *Keeper) GiveUpDead(ctx context.Context, hosts store.Hosts, fate store.Fate) {
 	t := time.NewTicker(k.o.Times.Renew())
 	defer t.Stop()
 	for {
@@ -237,15 +237,15 @@ func (k *Keeper) Sexton(ctx context.Context, hosts store.Hosts, fate store.Fate)
 		if !k.Steady() {
 			continue
 		}
-		done, err := hosts.BuryHosts(ctx, k.o.Times.Grace(), fate)
+		done, err := hosts.GiveUpHosts(ctx, k.o.Times.Grace(), fate)
 		k.o.Counts.GivenUp.Add(int64(len(done)))
 		for _, b := range done {
 			k.o.Counts.LostPaused.Add(int64(b.Paused))
 			k.o.Counts.LostEnded.Add(int64(b.Ended))
 			k.o.Log.Warn("a host is dead", "host", b.Host, "epoch", b.Epoch, "free", b.Freed, "waiting_for_it", b.Kept, "paused", b.Paused, "ended", b.Ended)
 		}
-		if len(done) > 0 && k.o.Buried != nil {
-			k.o.Buried(done)
+		if len(done) > 0 && k.o.GaveUp != nil {
+			k.o.GaveUp(done)
 		}
 		if err != nil && ctx.Err() == nil {
 			k.o.Log.Error("cannot give up a dead host; trying again", "error", err)

@@ -130,13 +130,13 @@ func (m *Mover) moveTo(ctx context.Context, id, project string, targets []bothy.
 		e := bothy.Event{Type: bothy.EventSandboxMoved, SandboxID: id, ProjectID: project, Data: map[string]string{"from": m.o.Hosts.Self(), "to": h.Name}}
 		if err == nil {
 			e.Data["still_ms"] = strconv.FormatInt(still.Milliseconds(), 10)
-			m.tell(ctx, e, "moved", still)
+			m.report(ctx, e, "moved", still)
 			m.o.Log.Info("moved a sandbox", "sandbox", id, "to", h.Name, "still", still.Round(time.Millisecond).String())
 			return &bothy.MovedSandbox{SandboxID: id, From: m.o.Hosts.Self(), To: h.Name, StillMS: still.Milliseconds()}, nil
 		}
 		last = err
 		e.Type, e.Data["detail"] = bothy.EventSandboxMoveFailed, bothy.AsError(err).Detail
-		m.tell(ctx, e, map[bool]string{true: "refused", false: "failed"}[refused], 0)
+		m.report(ctx, e, map[bool]string{true: "refused", false: "failed"}[refused], 0)
 		m.o.Log.Warn("cannot move a sandbox; it stays on this host", "sandbox", id, "to", h.Name, "refused", refused, "error", err)
 		if !refused {
 			break
@@ -145,7 +145,7 @@ func (m *Mover) moveTo(ctx context.Context, id, project string, targets []bothy.
 	return nil, last
 }
 
-func (m *Mover) tell(ctx context.Context, e bothy.Event, outcome string, still time.Duration) {
+func (m *Mover) report(ctx context.Context, e bothy.Event, outcome string, still time.Duration) {
 	m.o.Event(context.WithoutCancel(ctx), e)
 	m.o.Observe(outcome, still)
 }

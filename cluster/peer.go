@@ -95,32 +95,32 @@ func FromPeers(next, join, move, trees, pieces http.Handler) http.Handler {
 // to ask another one.
 type placing struct {
 	http.ResponseWriter
-	left func() bool
-	told bool
+	left    func() bool
+	decided bool
 }
 
-func (p *placing) tell() {
-	if !p.told && p.left() {
+func (p *placing) setLeft() {
+	if !p.decided && p.left() {
 		p.Header().Set(headerLeft, "1")
 	}
-	p.told = true
+	p.decided = true
 }
 
 func (p *placing) WriteHeader(status int) {
 	if status >= 200 {
-		p.tell()
+		p.setLeft()
 	}
 	p.ResponseWriter.WriteHeader(status)
 }
 
 func (p *placing) Write(b []byte) (int, error) {
-	p.tell()
+	p.setLeft()
 	return p.ResponseWriter.Write(b)
 }
 
 // Flush does nothing before the header is written, since headerLeft must be decided first.
 func (p *placing) Flush() {
-	if p.told {
+	if p.decided {
 		_ = http.NewResponseController(p.ResponseWriter).Flush()
 	}
 }

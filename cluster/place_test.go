@@ -397,12 +397,12 @@ func TestWhatNoHostCanHaveIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 
-	tellProblems(all)
+	setProblems(all)
 	if p := all[0].ProcessorProblem; !strings.Contains(p, "the host three") || !strings.Contains(p, "engine.cpu_level") || all[1].ProcessorProblem != "" {
 		t.Errorf("the problems are %q and %q", p, all[1].ProcessorProblem)
 	}
 	all = []bothy.ClusterHost{host("two", bothy.CPULevel3, bothy.CPUHost), host("three", bothy.CPULevel4, bothy.CPULevel3)}
-	tellProblems(all)
+	setProblems(all)
 	for _, h := range all {
 		if h.ProcessorProblem != "" {
 			t.Errorf("where all see one level, the host %s has the problem %s", h.Name, h.ProcessorProblem)

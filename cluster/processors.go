@@ -57,9 +57,9 @@ func NoHost(snapshotID string, needs bothy.MemoryNeeds, hosts []bothy.ClusterHos
 		WithHint("Add such a host, or uncordon one. With files_only a paused sandbox resumes with its files but without its processes.")
 }
 
-// tellProblems sets on each host which features, visible to the sandboxes of other hosts, its
+// setProblems sets on each host which features, visible to the sandboxes of other hosts, its
 // processor lacks: it could not restore their memory.
-func tellProblems(hosts []bothy.ClusterHost) {
+func setProblems(hosts []bothy.ClusterHost) {
 	for i := range hosts {
 		h := &hosts[i]
 		if h.Processor == nil {
@@ -89,7 +89,7 @@ func ProcessorProblem(ctx context.Context, hosts interface {
 	if err != nil {
 		return "", err
 	}
-	tellProblems(all)
+	setProblems(all)
 	for _, h := range all {
 		if h.Self {
 			return h.ProcessorProblem, nil

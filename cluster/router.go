@@ -176,7 +176,7 @@ func (x *Router) route(w http.ResponseWriter, r *http.Request, t target, caller 
 	case t.sandbox != "" && t.kind == move:
 		return x.toSandbox(w, r, t, caller, peer), none
 	case t.sandbox != "":
-		x.giveAway(r, t, caller, peer)
+		x.moveBeforeResume(r, t, caller, peer)
 		return x.gated(w, r, t.sandbox, func() bool { return x.toSandbox(w, r, t, caller, peer) })
 	case t.snapshot != "":
 		return x.gated(w, r, x.sandboxOf(r, t.snapshot), func() bool { return x.toSnapshot(w, r, t, caller, peer) })

@@ -35,7 +35,7 @@ func (s *Service) Hosts(ctx context.Context) ([]bothy.ClusterHost, error) {
 		return nil, err
 	}
 	hosts, err := s.Store.Hosts(ctx)
-	tellProblems(hosts)
+	setProblems(hosts)
 	return hosts, err
 }
 
@@ -65,7 +65,7 @@ func (s *Service) UpdateHost(ctx context.Context, name string, u bothy.HostUpdat
 	if err != nil {
 		return nil, err
 	}
-	tellProblems(hosts)
+	setProblems(hosts)
 	i := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Name == name })
 	if i < 0 {
 		return nil, noHost(name)

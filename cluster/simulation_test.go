@@ -30,11 +30,11 @@ type simDatabase struct {
 	rows  atomic.Int64
 	away  atomic.Bool
 
-	mu     sync.Mutex
-	hosts  []*simHost
-	duty   *simHost
-	buried []*simHost
-	t      testing.TB
+	mu      sync.Mutex
+	hosts   []*simHost
+	duty    *simHost
+	givenUp []*simHost
+	t       testing.TB
 }
 
 // What a database is asked.
@@ -42,7 +42,7 @@ const (
 	renewals = iota
 	lists
 	looksForDead
-	burials
+	giveUps
 	looksForDuty
 	takesOfDuty
 	counts
@@ -142,7 +142,7 @@ func (h *simHost) Peers(context.Context) ([]bothy.ClusterHost, error) {
 	return all, nil
 }
 
-func (h *simHost) BuryHosts(_ context.Context, grace time.Duration, _ store.Fate) (done []store.Burial, err error) {
+func (h *simHost) GiveUpHosts(_ context.Context, grace time.Duration, _ store.Fate) (done []store.HostGivenUp, err error) {
 	if err := h.d.ask(looksForDead); err != nil {
 		return nil, err
 	}
@@ -152,13 +152,13 @@ func (h *simHost) BuryHosts(_ context.Context, grace time.Duration, _ store.Fate
 		if o == h || o.dead || !o.until.Add(grace).Before(time.Now()) {
 			continue
 		}
-		h.d.asked[burials].Add(1)
+		h.d.asked[giveUps].Add(1)
 		if o.keeper.Live() {
 			h.d.t.Errorf("%s is given up, and acts for its sandboxes", o.name)
 		}
 		o.dead = true
-		h.d.buried = append(h.d.buried, o)
-		done = append(done, store.Burial{Host: o.name, Ended: int(o.live.Load())})
+		h.d.givenUp = append(h.d.givenUp, o)
+		done = append(done, store.HostGivenUp{Host: o.name, Ended: int(o.live.Load())})
 	}
 	return done, nil
 }
@@ -205,7 +205,7 @@ func (h *simHost) spread(context.Context, string) (map[string]int, error) {
 func (h *simHost) run(ctx context.Context, times Times, wg *sync.WaitGroup) {
 	ctx, h.stop = context.WithCancel(ctx)
 	wg.Go(func() { h.keeper.Run(ctx) })
-	wg.Go(func() { h.keeper.Sexton(ctx, h, nil) })
+	wg.Go(func() { h.keeper.GiveUpDead(ctx, h, nil) })
 	wg.Go(func() { h.keeper.Duty(ctx, h, DutyAll, func(ctx context.Context) { <-ctx.Done() }) })
 	wg.Go(func() {
 		t := time.NewTicker(times.Renew())
@@ -328,8 +328,8 @@ func simulate(t *testing.T, n, sandboxes int) {
 	if mean := sum / int64(n); sum != int64(sandboxes) || most > 2*mean+simCPUs*2 {
 		t.Errorf("%d sandboxes are on hosts, %d on one, where the mean is %d", sum, most, mean)
 	}
-	if frozen() > 0 || len(d.buried) > 0 {
-		t.Errorf("%d hosts stood still, and %d were given up, for no reason", frozen(), len(d.buried))
+	if frozen() > 0 || len(d.givenUp) > 0 {
+		t.Errorf("%d hosts were frozen, and %d were given up, for no reason", frozen(), len(d.givenUp))
 	}
 
 	// One of a hundred dies.
@@ -372,7 +372,7 @@ func simulate(t *testing.T, n, sandboxes int) {
 	synctest.Wait()
 	report("after the database was away for "+outage.String(), quiet, before, rows)
 	if got := frozen() - was; got != int64(n-len(dead)) {
-		t.Errorf("%d of %d hosts stood still while it was away", got, n-len(dead))
+		t.Errorf("%d of %d hosts were frozen while it was away", got, n-len(dead))
 	}
 	if got := len(d.given()); got != len(dead) {
 		t.Errorf("%d hosts were given up because the database was away", got-len(dead))
@@ -387,5 +387,5 @@ func simulate(t *testing.T, n, sandboxes int) {
 func (d *simDatabase) given() []*simHost {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Clone(d.buried)
+	return slices.Clone(d.givenUp)
 }

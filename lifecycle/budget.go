@@ -56,8 +56,8 @@ func (s *Service) pauseOver(ctx context.Context, id string) {
 	}
 }
 
-// Tell records an event of a project.
-func (s *Service) Tell(ctx context.Context, typ, project, sandbox string, data map[string]string) {
+// EmitEvent records an event of a project.
+func (s *Service) EmitEvent(ctx context.Context, typ, project, sandbox string, data map[string]string) {
 	s.ledger.EmitFor(ctx, typ, sandbox, project, data)
 }
 

@@ -129,7 +129,7 @@ func (s *Service) createOf(ctx context.Context, sb *store.Sandbox, t *store.Temp
 
 // created records that a new sandbox runs, or why its start failed.
 func (s *Service) created(ctx context.Context, sb *store.Sandbox, l *instance.Instance, err error, r *admission.Reservation) (*bothy.Sandbox, error) {
-	if isBeyond(err) {
+	if isPlanExceeded(err) {
 		s.dropBudget(context.WithoutCancel(ctx), sb) // no sandbox was created
 		return nil, err
 	}
@@ -246,7 +246,7 @@ func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *store
 		sb.Resumed = &bothy.Resumed{SnapshotID: memory, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
 	}
 	l, err := s.assign(ctx, sb, t, claimed)
-	if err == nil || ctx.Err() != nil || isBeyond(err) || bothy.ErrorCode(s.startFault(err)) == bothy.CodeDiskFull {
+	if err == nil || ctx.Err() != nil || isPlanExceeded(err) || bothy.ErrorCode(s.startFault(err)) == bothy.CodeDiskFull {
 		return l, err
 	}
 	s.log.Warn("cannot assign a ready machine; starting another one", "sandbox", sb.ID, "error", err)

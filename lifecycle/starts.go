@@ -22,21 +22,21 @@ func (s *Service) startShared(ctx context.Context, sb *store.Sandbox, created bo
 		return s.o.Store.PutSandbox(ctx, sb)
 	}
 	err = s.o.StartShared(ctx, sb, b)
-	var beyond *store.Beyond
+	var beyond *store.PlanExceeded
 	if errors.As(err, &beyond) {
-		return beyondError{s.admission.Beyond(sb.ProjectID, p, beyond.Live, beyond.Wait), beyond}
+		return planExceededError{s.admission.PlanExceeded(sb.ProjectID, p, beyond.Live, beyond.Wait), beyond}
 	}
 	return err
 }
 
-// beyondError is the caller's error for a store.Beyond.
-type beyondError struct {
+// planExceededError is the caller's error for a store.PlanExceeded.
+type planExceededError struct {
 	error
-	beyond *store.Beyond
+	beyond *store.PlanExceeded
 }
 
-func (e beyondError) Unwrap() []error { return []error{e.error, e.beyond} }
+func (e planExceededError) Unwrap() []error { return []error{e.error, e.beyond} }
 
-// isBeyond reports whether the store refused a start because of a plan. Nothing of it is stored
+// isPlanExceeded reports whether the store refused a start because of a plan. Nothing of it is stored
 // then.
-func isBeyond(err error) bool { return errors.As(err, new(*store.Beyond)) }
+func isPlanExceeded(err error) bool { return errors.As(err, new(*store.PlanExceeded)) }

@@ -17,7 +17,7 @@ type others struct {
 	w *world
 
 	mu     sync.Mutex
-	beyond *store.Beyond // what the next start is told
+	beyond *store.PlanExceeded // what the next start is told
 	asked  []store.StartBounds
 }
 
@@ -31,7 +31,7 @@ func (o *others) start(ctx context.Context, sb *store.Sandbox, b store.StartBoun
 	return o.w.store.PutSandbox(ctx, sb)
 }
 
-func (o *others) say(b *store.Beyond) (asked int) {
+func (o *others) say(b *store.PlanExceeded) (asked int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.beyond = b
@@ -68,7 +68,7 @@ func TestAStartThatOtherHostsLeaveNoRoomForIsRefused(t *testing.T) {
 	if want := (store.StartBounds{Sandboxes: &three, PerMinute: 10}); len(o.asked) != 1 || o.asked[0] != want {
 		t.Errorf("the store was asked for %+v", o.asked)
 	}
-	o.say(&store.Beyond{Live: 3})
+	o.say(&store.PlanExceeded{Live: 3})
 	_, err := w.tryCreate(small("a"))
 	wantCode(t, err, bothy.CodeQuota)
 	w.nothingIsLeft("refused", 1, 1)
@@ -78,7 +78,7 @@ func TestAStartThatOtherHostsLeaveNoRoomForIsRefused(t *testing.T) {
 
 	o.say(nil)
 	w.pause(first.ID)
-	o.say(&store.Beyond{Live: 3})
+	o.say(&store.PlanExceeded{Live: 3})
 	_, err = w.Resume(w.me(), first.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeQuota)
 	if got := w.get(first.ID); got.State != bothy.StatePaused {
@@ -100,7 +100,7 @@ func TestAReadySandboxThatOtherHostsLeaveNoRoomForIsNotHandedOut(t *testing.T) {
 	three := 3
 	w, o := withOthers(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, bothy.Plan{Name: "three", Sandboxes: &three})
 	w.hasReady(1)
-	o.say(&store.Beyond{Live: 3})
+	o.say(&store.PlanExceeded{Live: 3})
 	before := w.pooled()
 	_, err := w.tryCreate(small("a"))
 	wantCode(t, err, bothy.CodeQuota)
@@ -115,7 +115,7 @@ func TestAReadySandboxThatOtherHostsLeaveNoRoomForIsNotHandedOut(t *testing.T) {
 
 func TestTheStoreIsNotAskedBeforeItLetsOneMoreStart(t *testing.T) {
 	w, o := withOthers(t, warm.Options{}, bothy.Plan{Name: "slow", CreatesPerMinute: 3})
-	o.say(&store.Beyond{Wait: 7 * time.Second})
+	o.say(&store.PlanExceeded{Wait: 7 * time.Second})
 	_, err := w.tryCreate(small("a"))
 	wantCode(t, err, bothy.CodeRateLimited)
 	asked := o.say(nil)

@@ -343,7 +343,7 @@ func (m *Meter) emitBudget(ctx context.Context, host Host, typ string, b store.B
 		sandbox = b.ID
 	}
 	m.log.Info("a budget is nearly or completely used up", "event", typ, "kind", b.Kind, "id", b.ID, "used", used, "limit", b.Amount)
-	host.Tell(ctx, typ, b.Project, sandbox, map[string]string{
+	host.EmitEvent(ctx, typ, b.Project, sandbox, map[string]string{
 		"budget": string(b.Kind), "limit": money.Text(b.Amount), "used": money.Text(used), "currency": m.o.Rates.Currency,
 	})
 	m.putting.Lock()

@@ -243,8 +243,8 @@ func (w *world) PauseOverBudget(_ context.Context, project, root string) {
 	}
 }
 
-// Tell implements metering.Host.
-func (w *world) Tell(_ context.Context, typ, project, sandbox string, data map[string]string) {
+// EmitEvent implements metering.Host.
+func (w *world) EmitEvent(_ context.Context, typ, project, sandbox string, data map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.told = append(w.told, bothy.Event{Type: typ, ProjectID: project, SandboxID: sandbox, Data: data})

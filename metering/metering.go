@@ -53,8 +53,8 @@ type Host interface {
 	// PauseOverBudget pauses the running sandboxes of a project, or, with a
 	// root, those of that sandbox's tree.
 	PauseOverBudget(ctx context.Context, project, root string)
-	// Tell records an event.
-	Tell(ctx context.Context, typ, project, sandbox string, data map[string]string)
+	// EmitEvent records an event.
+	EmitEvent(ctx context.Context, typ, project, sandbox string, data map[string]string)
 }
 
 // Meter implements bothy.UsageService and what lifecycle and access need of it.

@@ -49,15 +49,15 @@ func leaseTimes(c config.Config) cluster.Times {
 // openKeeper creates the keeper, which guards this host's lease. It does not act until
 // runCluster.
 func (s *Server) openKeeper() {
-	s.given, s.buried = make(chan struct{}), make(chan struct{}, 1)
+	s.givenUp, s.gaveUp = make(chan struct{}), make(chan struct{}, 1)
 	s.keeper = cluster.NewKeeper(cluster.KeeperOptions{
 		Times: leaseTimes(s.config), Renewed: s.hosts.Renewed, Lost: s.hosts.Lost(), Log: s.log, Counts: &s.counts,
 		Suspend: func() { s.lifecycle.Suspend() }, Unsuspend: func() { s.lifecycle.Unsuspend() },
-		Abandon: func() { s.lifecycle.Abandon(); close(s.given) },
-		Older:   s.hosts.Older, Keep: func() { close(s.given) },
-		Buried: func([]store.Burial) {
+		Abandon: func() { s.lifecycle.Abandon(); close(s.givenUp) },
+		Older:   s.hosts.Older, Keep: func() { close(s.givenUp) },
+		GaveUp: func([]store.HostGivenUp) {
 			select {
-			case s.buried <- struct{}{}:
+			case s.gaveUp <- struct{}{}:
 			default: // a check is already pending
 			}
 		},
@@ -194,7 +194,7 @@ func (s *Server) runCluster() (stop func()) {
 	var running sync.WaitGroup
 	running.Go(func() { s.keeper.Run(ctx) })
 	running.Go(func() {
-		s.keeper.Sexton(ctx, s.hosts, cluster.FateOf(s.storedElsewhere, time.Now))
+		s.keeper.GiveUpDead(ctx, s.hosts, cluster.FateOf(s.storedElsewhere, time.Now))
 	})
 	running.Go(func() {
 		s.keeper.Duty(ctx, s.hosts, cluster.DutyAll, func(ctx context.Context) {
@@ -209,7 +209,7 @@ func (s *Server) runCluster() (stop func()) {
 	})
 	running.Go(func() { s.refresh(ctx) })
 	running.Go(func() {
-		s.lifecycle.ResumeLost(ctx, lifecycle.LostOptions{Every: leaseTimes(s.config).Renew(), Now: s.buried, Hosts: s.hosts, MayTake: s.mayTake, Fits: s.fits})
+		s.lifecycle.ResumeLost(ctx, lifecycle.LostOptions{Every: leaseTimes(s.config).Renew(), Now: s.gaveUp, Hosts: s.hosts, MayTake: s.mayTake, Fits: s.fits})
 	})
 	running.Go(func() { s.cluster.Mover.Drain(ctx) })
 	running.Go(func() { s.dropMoved(ctx) })

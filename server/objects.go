@@ -41,7 +41,7 @@ type treeFile struct {
 // them or cannot be reached, from another host. The caller verifies their checksums.
 func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files []treeFile) error {
 	spoilt := false
-	if s.bucket != nil && t.StoredAt != nil && !t.Condemned() {
+	if s.bucket != nil && t.StoredAt != nil && !t.Deleting() {
 		err := s.bucket.GetTree(ctx, t.Kind, objectName(t), dir, s.config.Snapshots.MinFreeDiskMB<<20)
 		if err == nil {
 			err = whole(dir, files)
@@ -238,7 +238,7 @@ func (s *Server) collectTrees(ctx context.Context, grace time.Duration) error {
 // period. It also resumes an unfinished deletion.
 func collectTree(ctx context.Context, shared store.Shared, t *store.Tree, needed func(context.Context, *store.Tree) (bool, error), grace time.Duration,
 	remove func(ctx context.Context, kind, name string) error) (gone bool, err error) {
-	if !t.Condemned() {
+	if !t.Deleting() {
 		need, err := needed(ctx, t)
 		if err != nil {
 			return false, err
@@ -252,7 +252,7 @@ func collectTree(ctx context.Context, shared store.Shared, t *store.Tree, needed
 			return false, nil
 		}
 	}
-	condemned, err := shared.CondemnTree(ctx, t.Kind, t.Name, time.Now().Add(-grace))
+	condemned, err := shared.MarkTreeDeleting(ctx, t.Kind, t.Name, time.Now().Add(-grace))
 	if err != nil || !condemned {
 		return false, err
 	}

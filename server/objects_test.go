@@ -36,10 +36,10 @@ func (o *oneTree) SetTreeNeeded(_ context.Context, _, _ string, needed bool) err
 }
 
 func (o *oneTree) CondemnTree(_ context.Context, _, _ string, before time.Time) (bool, error) {
-	if !o.t.Condemned() && (o.t.StoredAt == nil || o.t.UnneededAt == nil || o.t.UnneededAt.After(before)) {
+	if !o.t.Deleting() && (o.t.StoredAt == nil || o.t.UnneededAt == nil || o.t.UnneededAt.After(before)) {
 		return false, nil
 	}
-	at := store.Condemned
+	at := store.TreeDeleting
 	o.t.StoredAt = &at
 	return true, nil
 }
@@ -80,7 +80,7 @@ func TestTreesThatNothingNeedsGo(t *testing.T) {
 		t.Error("it is needed again, and that is not noted")
 	}
 	need, away = false, errors.New("away")
-	if collect(0) || !o.t.Condemned() {
+	if collect(0) || !o.t.Deleting() {
 		t.Errorf("a removal that failed: %+v", o.t)
 	}
 	away = nil

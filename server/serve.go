@@ -56,7 +56,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	select {
 	case err := <-served:
 		return err
-	case <-s.given:
+	case <-s.givenUp:
 		lost = bothy.Errorf(bothy.CodeConflict, "this host lost its lease and the other hosts took over, so its sandboxes have ended here").
 			WithHint("Start it again: it rejoins under the same name.")
 		if s.hosts.Older() {

@@ -97,11 +97,11 @@ type Server struct {
 
 	// storeLost is closed when another server has taken the database; nil if none can.
 	storeLost <-chan struct{}
-	// given is closed once the other hosts have given this one up and its machines are gone.
-	given chan struct{}
-	// buried receives when this host has given another up. mayTake reports whether this host
+	// givenUp is closed once the other hosts have given this one up and its machines are gone.
+	givenUp chan struct{}
+	// gaveUp receives when this host has given another up. mayTake reports whether this host
 	// may take over one of its sandboxes.
-	buried  chan struct{}
+	gaveUp  chan struct{}
 	mayTake func() bool
 
 	// missing counts the audit records that the database has lost.

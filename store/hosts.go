@@ -56,16 +56,16 @@ type Hosts interface {
 	TakeSandbox(ctx context.Context, from string, epoch int64, sb *Sandbox) (bool, error)
 	// StartSandbox is PutSandbox for a sandbox that starts to count against its project's plan.
 	// If that would exceed the bounds over all hosts, nothing is stored and the error is a
-	// *Beyond.
+	// *PlanExceeded.
 	StartSandbox(ctx context.Context, sb *Sandbox, b StartBounds) error
 	// LiveOf counts a project's running and starting sandboxes on all other hosts.
 	LiveOf(ctx context.Context, project string) (int, error)
 	// LiveByHost counts them on each host.
 	LiveByHost(ctx context.Context, project string) (map[string]int, error)
 
-	// BuryHosts gives up the hosts whose leases expired longer ago than grace. fate decides
+	// GiveUpHosts gives up the hosts whose leases expired longer ago than grace. fate decides
 	// what becomes of each of their sandboxes that has not ended.
-	BuryHosts(ctx context.Context, grace time.Duration, fate Fate) ([]Burial, error)
+	GiveUpHosts(ctx context.Context, grace time.Duration, fate Fate) ([]HostGivenUp, error)
 	// TakeDuty takes a duty, which one host does for all, unless a live host holds it, and
 	// reports whether this host holds it now. DutyHost returns the holder.
 	TakeDuty(ctx context.Context, name string) (bool, error)
@@ -88,15 +88,15 @@ type StartBounds struct {
 	PerMinute int
 }
 
-// Beyond is the error if a start would exceed StartBounds.
-type Beyond struct {
+// PlanExceeded is the error if a start would exceed StartBounds.
+type PlanExceeded struct {
 	// Live is the number of sandboxes. If they start too fast, Wait is set instead, and says
 	// when the next may start.
 	Live int
 	Wait time.Duration
 }
 
-func (b *Beyond) Error() string {
+func (b *PlanExceeded) Error() string {
 	return "another sandbox would exceed the limits of its project's plan"
 }
 
@@ -116,8 +116,8 @@ type Ownership struct {
 // recorded. snapshot finds one of its snapshots.
 type Fate func(sb *Sandbox, host string, snapshot func(id string) *bothy.Snapshot) (free bool, event bothy.Event)
 
-// Burial is the result of giving up a host.
-type Burial struct {
+// HostGivenUp is the result of giving up a host.
+type HostGivenUp struct {
 	Host  string
 	Epoch int64
 	// Freed, Kept and Ended count the sandboxes that any host may claim now, that wait for the

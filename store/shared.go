@@ -28,16 +28,16 @@ type Shared interface {
 	// SetTreeNeeded records whether a tree is needed. An unneeded one keeps the time since when
 	// it is unneeded.
 	SetTreeNeeded(ctx context.Context, kind, name string, needed bool) error
-	// CondemnTree marks a tree as being deleted from the object storage if it has been unneeded
+	// MarkTreeDeleting marks a tree as being deleted from the object storage if it has been unneeded
 	// since before a time, and reports whether it did.
-	CondemnTree(ctx context.Context, kind, name string, before time.Time) (bool, error)
+	MarkTreeDeleting(ctx context.Context, kind, name string, before time.Time) (bool, error)
 }
 
-// Condemned reports whether a tree is being deleted from the object storage.
-func (t *Tree) Condemned() bool { return t.StoredAt != nil && t.StoredAt.Equal(Condemned) }
+// TreeDeleting reports whether a tree is being deleted from the object storage.
+func (t *Tree) Deleting() bool { return t.StoredAt != nil && t.StoredAt.Equal(TreeDeleting) }
 
-// Condemned is the value of StoredAt for a tree that is being deleted.
-var Condemned = time.Unix(0, 0).UTC()
+// TreeDeleting is the value of StoredAt for a tree that is being deleted.
+var TreeDeleting = time.Unix(0, 0).UTC()
 
 // Naming says how names are recorded.
 type Naming struct {

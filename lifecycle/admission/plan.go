@@ -127,9 +127,9 @@ func (c *Controller) checkTooFast(project string, p bothy.Plan) error {
 	return nil
 }
 
-// Beyond returns the error for a start that the store refused: live sandboxes run on all hosts
+// PlanExceeded returns the error for a start that the store refused: live sandboxes run on all hosts
 // or, if wait is set, the next may start after wait.
-func (c *Controller) Beyond(project string, p bothy.Plan, live int, wait time.Duration) error {
+func (c *Controller) PlanExceeded(project string, p bothy.Plan, live int, wait time.Duration) error {
 	if wait == 0 {
 		return tooMany(p, live)
 	}

@@ -249,9 +249,9 @@ func beyond(e *pgconn.PgError) error {
 		return fmt.Errorf("store: start sandbox: %w", e)
 	}
 	if e.Code == codeMost {
-		return &store.Beyond{Live: int(n)}
+		return &store.PlanExceeded{Live: int(n)}
 	}
-	return &store.Beyond{Wait: max(time.Duration(n*float64(time.Second)), time.Millisecond)}
+	return &store.PlanExceeded{Wait: max(time.Duration(n*float64(time.Second)), time.Millisecond)}
 }
 
 // clean replaces what PostgreSQL's text type cannot hold: zero bytes and invalid UTF-8. Records

@@ -83,7 +83,7 @@ func nobodys(t *testing.T, url string, by *postgres.Store, n int) (ids []string)
 		ids = append(ids, fmt.Sprint("sbx", i))
 		must(t, gone.PutSandbox(t.Context(), sandbox(ids[i], bothy.StatePaused)))
 	}
-	if done, err := by.BuryHosts(t.Context(), 0, freed); err != nil || len(done) != 1 || done[0].Freed != n {
+	if done, err := by.GiveUpHosts(t.Context(), 0, freed); err != nil || len(done) != 1 || done[0].Freed != n {
 		t.Fatalf("%+v %v", done, err)
 	}
 	gone.Close()
@@ -115,7 +115,7 @@ func TestClaimsAreLinearizable(t *testing.T) {
 	for _, s := range hosts {
 		defer s.Close()
 	}
-	// The first burial is of the one that made the sandboxes, and not of the one that is to die.
+	// The first host given up is the one that made the sandboxes, and not of the one that is to die.
 	pg.Exec(t, url, `UPDATE hosts SET until = until + interval '1 hour' WHERE id = 'dying'`)
 	ids := nobodys(t, few, hosts["one"], claims/each)
 	pg.Exec(t, url, `UPDATE hosts SET until = until - interval '1 hour' WHERE id = 'dying'`)
@@ -135,7 +135,7 @@ func TestClaimsAreLinearizable(t *testing.T) {
 		for _, id := range ids {
 			list = append(list, call{Sandbox: id, Host: "one", Op: "give_up", Lost: "dying", Begin: int64(time.Since(h.begun))})
 		}
-		_, err := hosts["one"].BuryHosts(ctx, 0, freed)
+		_, err := hosts["one"].GiveUpHosts(ctx, 0, freed)
 		for i := range list {
 			list[i].End, list[i].Unknown = int64(time.Since(h.begun)), err != nil
 		}

@@ -47,7 +47,7 @@ func TestHostsOutliveAFailover(t *testing.T) {
 		default:
 		}
 	}
-	if done, err := hosts["one"].BuryHosts(ctx, 0, func(*store.Sandbox, string, func(string) *bothy.Snapshot) (bool, bothy.Event) {
+	if done, err := hosts["one"].GiveUpHosts(ctx, 0, func(*store.Sandbox, string, func(string) *bothy.Snapshot) (bool, bothy.Event) {
 		t.Error("somebody is given up")
 		return false, bothy.Event{}
 	}); err != nil || len(done) > 0 {

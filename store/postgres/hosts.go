@@ -556,27 +556,27 @@ func (s *Store) UseHostToken(ctx context.Context, hash string) (bool, error) {
 	return n == 1, err
 }
 
-// BuryHosts implements store.Hosts.
-func (s *Store) BuryHosts(ctx context.Context, grace time.Duration, fate store.Fate) (done []store.Burial, err error) {
+// GiveUpHosts implements store.Hosts.
+func (s *Store) GiveUpHosts(ctx context.Context, grace time.Duration, fate store.Fate) (done []store.HostGivenUp, err error) {
 	const overdue = `dead_at IS NULL AND epoch <> $1 AND until + make_interval(secs => $2) < clock_timestamp()`
 	late, err := list(ctx, s, "find dead hosts", `SELECT id, epoch FROM hosts WHERE `+overdue, []any{s.lease.epoch, grace.Seconds()},
-		func(row pgx.CollectableRow) (b store.Burial, err error) { return b, row.Scan(&b.Host, &b.Epoch) })
+		func(row pgx.CollectableRow) (b store.HostGivenUp, err error) { return b, row.Scan(&b.Host, &b.Epoch) })
 	for _, b := range late {
-		buried := false
+		gaveUp := false
 		terr := s.transaction(ctx, "give a host up", large, func(ctx context.Context, tx pgx.Tx) error {
-			buried, b.Freed, b.Kept, b.Ended, b.Paused = false, 0, 0, 0, 0
+			gaveUp, b.Freed, b.Kept, b.Ended, b.Paused = false, 0, 0, 0, 0
 			// The lock waits for changes that the host has begun, and fences off later ones.
 			err := tx.QueryRow(ctx, `SELECT true FROM hosts WHERE id = $3 AND epoch = $4 AND `+overdue+` FOR UPDATE`,
-				s.lease.epoch, grace.Seconds(), b.Host, b.Epoch).Scan(&buried)
+				s.lease.epoch, grace.Seconds(), b.Host, b.Epoch).Scan(&gaveUp)
 			if errors.Is(err, pgx.ErrNoRows) {
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			return s.bury(ctx, tx, &b, fate)
+			return s.giveUp(ctx, tx, &b, fate)
 		})
-		if terr == nil && buried {
+		if terr == nil && gaveUp {
 			done = append(done, b)
 		}
 		err = errors.Join(err, terr)

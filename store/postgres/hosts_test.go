@@ -120,7 +120,7 @@ func TestLeasesAreByTheClockOfTheDatabase(t *testing.T) {
 	hosts := []*postgres.Store{member(t, url, "ahead", by(3*time.Hour)), member(t, url, "behind", by(-3*time.Hour))}
 	for _, s := range hosts {
 		defer s.Close()
-		done, err := s.BuryHosts(ctx, time.Hour, nil)
+		done, err := s.GiveUpHosts(ctx, time.Hour, nil)
 		if err != nil || len(done) > 0 {
 			t.Errorf("%s gives up %+v, %v", s.Self(), done, err)
 		}
@@ -201,7 +201,7 @@ func TestADeadHostIsGivenUp(t *testing.T) {
 	if a, err := two.ReserveAnswer(ctx, "p", "key", "f"); err != nil || a == nil || a.Status != 0 {
 		t.Errorf("a reservation that another host holds: %+v %v", a, err)
 	}
-	if done, err := two.BuryHosts(ctx, time.Hour, nil); err != nil || len(done) != 0 {
+	if done, err := two.GiveUpHosts(ctx, time.Hour, nil); err != nil || len(done) != 0 {
 		t.Fatalf("within the grace: %v %v", done, err)
 	}
 	fate := func(sb *store.Sandbox, host string, snapshot func(string) *bothy.Snapshot) (bool, bothy.Event) {
@@ -217,9 +217,9 @@ func TestADeadHostIsGivenUp(t *testing.T) {
 		}
 		return false, bothy.Event{}
 	}
-	done, err := two.BuryHosts(ctx, 0, fate)
+	done, err := two.GiveUpHosts(ctx, 0, fate)
 	if err != nil || len(done) != 1 || done[0].Freed != 1 || done[0].Kept != 1 || done[0].Ended != 1 {
-		t.Fatalf("buried: %+v %v", done, err)
+		t.Fatalf("given up: %+v %v", done, err)
 	}
 	// The dead change nothing any more, also where they live.
 	for what, err := range map[string]error{
@@ -280,24 +280,24 @@ func TestOneOfManyClaims(t *testing.T) {
 	free := func(*store.Sandbox, string, func(string) *bothy.Snapshot) (bool, bothy.Event) {
 		return true, bothy.Event{}
 	}
-	// Both bury at once; one of them does.
+	// Both give it up at once; one of them does.
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	buried, won := 0, map[string]int{}
+	gaveUp, won := 0, map[string]int{}
 	for _, s := range []*postgres.Store{one, two} {
 		wg.Go(func() {
-			done, err := s.BuryHosts(ctx, 0, free)
+			done, err := s.GiveUpHosts(ctx, 0, free)
 			if err != nil {
 				t.Error(err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			buried += len(done)
+			gaveUp += len(done)
 		})
 	}
 	wg.Wait()
-	if buried != 1 {
-		t.Errorf("the host was buried %d times", buried)
+	if gaveUp != 1 {
+		t.Errorf("the host was given up %d times", gaveUp)
 	}
 	for range 4 {
 		for _, s := range []*postgres.Store{one, two} {
@@ -477,7 +477,7 @@ func TestTheGivenUpIsNotOlder(t *testing.T) {
 	defer one.Close()
 	two := member(t, url, "two")
 	defer two.Close()
-	if done, err := two.BuryHosts(t.Context(), 0, freed); err != nil || len(done) != 1 {
+	if done, err := two.GiveUpHosts(t.Context(), 0, freed); err != nil || len(done) != 1 {
 		t.Fatal(done, err)
 	}
 	if err := one.PutSandbox(t.Context(), sandbox("sbx1", bothy.StateRunning)); bothy.ErrorCode(err) != bothy.CodeStore {
@@ -499,7 +499,7 @@ func TestStartsOfAllHostsStayWithinBounds(t *testing.T) {
 		defer hosts[len(hosts)-1].Close()
 	}
 	const most, each = 7, 12
-	start := func(prefix string, b store.StartBounds, state bothy.State) (made []string, refused []*store.Beyond) {
+	start := func(prefix string, b store.StartBounds, state bothy.State) (made []string, refused []*store.PlanExceeded) {
 		var mu sync.Mutex
 		var wg sync.WaitGroup
 		for h, host := range hosts {
@@ -508,7 +508,7 @@ func TestStartsOfAllHostsStayWithinBounds(t *testing.T) {
 					sb := sandbox(fmt.Sprintf("%s-%d-%d", prefix, h, i), state)
 					sb.ProjectID = prefix
 					err := host.StartSandbox(ctx, sb, b)
-					var beyond *store.Beyond
+					var beyond *store.PlanExceeded
 					mu.Lock()
 					defer mu.Unlock()
 					switch {
@@ -596,7 +596,7 @@ func TestOnlySandboxesThatRunCount(t *testing.T) {
 	must(t, one.StartSandbox(ctx, sandbox("sbxp", bothy.StateResuming), bounds))
 	for _, st := range []bothy.State{bothy.StateRunning, bothy.StatePausing, bothy.StateStopping} {
 		must(t, one.PutSandbox(ctx, sandbox("sbxp", st)))
-		var beyond *store.Beyond
+		var beyond *store.PlanExceeded
 		if err := two.StartSandbox(ctx, sandbox("sbx2", bothy.StateStarting), bounds); !errors.As(err, &beyond) || beyond.Live != 1 {
 			t.Errorf("while the other is %s: %v", st, err)
 		}

@@ -78,7 +78,7 @@ func TestASandboxThatHasEndedIsTakenFromADeadHost(t *testing.T) {
 	keep := func(*store.Sandbox, string, func(string) *bothy.Snapshot) (bool, bothy.Event) {
 		return false, bothy.Event{}
 	}
-	if done, err := two.BuryHosts(ctx, 0, keep); err != nil || len(done) != 1 {
+	if done, err := two.GiveUpHosts(ctx, 0, keep); err != nil || len(done) != 1 {
 		t.Fatal(done, err)
 	}
 	claim("sbx1", true)
@@ -104,7 +104,7 @@ func TestASandboxOfADeadHostIsClaimedToEndIt(t *testing.T) {
 	keep := func(*store.Sandbox, string, func(string) *bothy.Snapshot) (bool, bothy.Event) {
 		return false, bothy.Event{}
 	}
-	if done, err := two.BuryHosts(ctx, 0, keep); err != nil || len(done) != 1 {
+	if done, err := two.GiveUpHosts(ctx, 0, keep); err != nil || len(done) != 1 {
 		t.Fatal(done, err)
 	}
 	claim(true)

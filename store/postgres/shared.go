@@ -156,8 +156,8 @@ func (s *Store) SetTreeNeeded(ctx context.Context, kind, name string, needed boo
 	return err
 }
 
-// CondemnTree implements store.Shared.
-func (s *Store) CondemnTree(ctx context.Context, kind, name string, before time.Time) (bool, error) {
+// MarkTreeDeleting implements store.Shared.
+func (s *Store) MarkTreeDeleting(ctx context.Context, kind, name string, before time.Time) (bool, error) {
 	n, err := s.change(ctx, "have a tree removed", whole, do(`UPDATE shared_trees SET stored_at = 0
 		WHERE kind = $1 AND name = $2 AND stored_at IS NOT NULL AND (unneeded_at <= $3 OR stored_at = 0)`, kind, name, nanos(before)))
 	return n == 1, err

@@ -65,22 +65,22 @@ func TestTemplateNames(t *testing.T) {
 	// What nothing needs goes after a while, unless something has needed it meanwhile.
 	at := time.Unix(5, 0).UTC()
 	must(t, one.SetTreeStored(ctx, image.Kind, image.Name, &at))
-	if gone, err := two.CondemnTree(ctx, image.Kind, image.Name, time.Now().Add(time.Hour)); err != nil || gone {
+	if gone, err := two.MarkTreeDeleting(ctx, image.Kind, image.Name, time.Now().Add(time.Hour)); err != nil || gone {
 		t.Errorf("a tree that is needed was to go: %v %v", gone, err)
 	}
 	must(t, two.SetTreeNeeded(ctx, image.Kind, image.Name, false))
-	if gone, err := two.CondemnTree(ctx, image.Kind, image.Name, time.Now().Add(-time.Hour)); err != nil || gone {
+	if gone, err := two.MarkTreeDeleting(ctx, image.Kind, image.Name, time.Now().Add(-time.Hour)); err != nil || gone {
 		t.Errorf("a tree was to go before its time: %v %v", gone, err)
 	}
 	must(t, one.PutTree(ctx, image))
-	if gone, err := two.CondemnTree(ctx, image.Kind, image.Name, time.Now().Add(time.Hour)); err != nil || gone {
+	if gone, err := two.MarkTreeDeleting(ctx, image.Kind, image.Name, time.Now().Add(time.Hour)); err != nil || gone {
 		t.Errorf("a tree that was published again was to go: %v %v", gone, err)
 	}
 	must(t, two.SetTreeNeeded(ctx, image.Kind, image.Name, false))
-	if gone, err := two.CondemnTree(ctx, image.Kind, image.Name, time.Now().Add(time.Hour)); err != nil || !gone {
+	if gone, err := two.MarkTreeDeleting(ctx, image.Kind, image.Name, time.Now().Add(time.Hour)); err != nil || !gone {
 		t.Errorf("a tree that nothing needs was not to go: %v %v", gone, err)
 	}
-	if tree, err := one.Tree(ctx, image.Kind, image.Name); err != nil || !tree.Condemned() || tree.UnneededAt == nil {
+	if tree, err := one.Tree(ctx, image.Kind, image.Name); err != nil || !tree.Deleting() || tree.UnneededAt == nil {
 		t.Errorf("%+v %v", tree, err)
 	}
 	if err := one.ForgetTemplateNames(ctx); err != nil {
@@ -116,7 +116,7 @@ func TestTreesOfLostHosts(t *testing.T) {
 	}
 	at := time.Unix(5, 0).UTC()
 	must(t, dead.SetTreeStored(ctx, store.TreeGoldens, "stored", &at))
-	if done, err := two.BuryHosts(ctx, 0, nil); err != nil || len(done) != 1 {
+	if done, err := two.GiveUpHosts(ctx, 0, nil); err != nil || len(done) != 1 {
 		t.Fatal(done, err)
 	}
 	must(t, two.PutTree(ctx, tree("lost", "two")))

@@ -12,12 +12,12 @@ import (
 	"github.com/bothy-dev/bothy/store/record"
 )
 
-// buryAtOnce is how many sandboxes of a dead host one statement changes. It bounds the memory
+// giveUpAtOnce is how many sandboxes of a dead host one statement changes. It bounds the memory
 // that their snapshots take.
-const buryAtOnce = 500
+const giveUpAtOnce = 500
 
-// bury gives up a host whose row is locked.
-func (s *Store) bury(ctx context.Context, tx pgx.Tx, b *store.Burial, fate store.Fate) error {
+// giveUp gives up a host whose row is locked.
+func (s *Store) giveUp(ctx context.Context, tx pgx.Tx, b *store.HostGivenUp, fate store.Fate) error {
 	rows, err := tx.Query(ctx, `SELECT record FROM sandboxes WHERE host = $1 AND state NOT IN ('stopped', 'failed') FOR UPDATE`, b.Host)
 	if err != nil {
 		return err
@@ -27,8 +27,8 @@ func (s *Store) bury(ctx context.Context, tx pgx.Tx, b *store.Burial, fate store
 		return err
 	}
 	var events eventRows
-	for part := range slices.Chunk(all, buryAtOnce) {
-		if err := buryPart(ctx, tx, b, part, fate, &events); err != nil {
+	for part := range slices.Chunk(all, giveUpAtOnce) {
+		if err := giveUpPart(ctx, tx, b, part, fate, &events); err != nil {
 			return err
 		}
 	}
@@ -43,8 +43,8 @@ func (s *Store) bury(ctx context.Context, tx pgx.Tx, b *store.Burial, fate store
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// buryPart decides about some of a dead host's sandboxes, and stores the result.
-func buryPart(ctx context.Context, tx pgx.Tx, b *store.Burial, part []*store.Sandbox, fate store.Fate, events *eventRows) error {
+// giveUpPart decides about some of a dead host's sandboxes, and stores the result.
+func giveUpPart(ctx context.Context, tx pgx.Tx, b *store.HostGivenUp, part []*store.Sandbox, fate store.Fate, events *eventRows) error {
 	snapshots, err := snapshotsOf(ctx, tx, part)
 	if err != nil {
 		return err

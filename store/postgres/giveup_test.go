@@ -56,7 +56,7 @@ func TestAHostWithManySandboxesIsGivenUp(t *testing.T) {
 		return true, bothy.Event{Type: "sandbox.ended", SandboxID: sb.ID, ProjectID: "p", Time: time.Now().UTC()}
 	}
 	before := c.asked.Load()
-	done, err := two.BuryHosts(ctx, 0, fate)
+	done, err := two.GiveUpHosts(ctx, 0, fate)
 	if err != nil || len(done) != 1 || done[0].Freed != each || done[0].Kept != 1 || done[0].Ended != each-1 || done[0].Paused != 1 {
 		t.Fatalf("%+v %v", done, err)
 	}
