@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -448,6 +449,20 @@ func TestAHostFitsWhatItMayHave(t *testing.T) {
 	} {
 		if got := Fits(&h, c.w); got != c.want {
 			t.Errorf("%+v fits: %v", c.w, got)
+		}
+	}
+}
+
+func TestLabelsOfANewSandbox(t *testing.T) {
+	for path, body := range map[string]string{
+		"/v1/sandboxes":  `{"host_labels": {"zone": "a"}}`,
+		"/v1/containers": `{"name": "x", "host_labels": {"zone": "a"}}`,
+		"/v2/sandboxes":  `{"templateID": "base", "metadata": {"bothy.host_labels": "zone=a"}}`,
+	} {
+		r := httptest.NewRequest("POST", path, strings.NewReader(body))
+		got := ofPath(r)
+		if err := (&Router{}).readTarget(r, &got); err != nil || got.kind != create || !maps.Equal(got.labels, map[string]string{"zone": "a"}) {
+			t.Errorf("%s: %+v, %v", path, got, err)
 		}
 	}
 }

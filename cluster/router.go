@@ -311,11 +311,17 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 			TemplateID string            `json:"templateID"`
 			Template   string            `json:"template"`
 			HostLabels map[string]string `json:"host_labels"`
+			Metadata   map[string]string `json:"metadata"`
 		}
 		if json.Unmarshal(body, &asked) != nil {
 			return nil
 		}
 		t.template, t.labels = cmp.Or(asked.Template, asked.TemplateID), asked.HostLabels
+		if text := asked.Metadata[bothy.HostLabelsKey]; text != "" && asked.TemplateID != "" { // E2B's clients
+			if t.labels, err = bothy.ParseHostLabels(text); err != nil {
+				return nil // this host answers with the error
+			}
+		}
 		for _, id := range []string{asked.SnapshotID, asked.TemplateID} {
 			if snapshotID.MatchString(id) {
 				t.snapshot = id

@@ -155,6 +155,9 @@ func (d *Door) request(ctx context.Context, in newSandbox, life int) (req bothy.
 		return req, err
 	}
 	req = bothy.SandboxCreate{Env: in.Env, AutoResume: in.AutoResume != nil && in.AutoResume.Enabled, Metadata: maps.Clone(in.Metadata)}
+	if err := options(in.Metadata, &req); err != nil {
+		return req, err
+	}
 	if req.TimeoutSeconds, err = seconds(in.Timeout, life); err != nil {
 		return req, err
 	}
@@ -180,11 +183,6 @@ func (d *Door) request(ctx context.Context, in newSandbox, life int) (req bothy.
 
 // check refuses settings that have no equivalent here.
 func (in *newSandbox) check() error {
-	for k := range in.Metadata {
-		if strings.HasPrefix(k, markPrefix) {
-			return invalid("metadata: keys that begin with %q are this server's own", markPrefix)
-		}
-	}
 	switch {
 	case in.AutoPause && in.AutoPauseMemory != nil && !*in.AutoPauseMemory:
 		return unsupported("a sandbox cannot be paused without its memory when its time is up (autoPauseMemory)").

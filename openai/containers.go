@@ -49,6 +49,11 @@ type newContainer struct {
 	Memory  string   `json:"memory_limit"`
 	Network *policy  `json:"network_policy"`
 	Skills  []any    `json:"skills"`
+
+	// These are not OpenAI's, and mean what they do in the REST API.
+	OnHostLoss        bothy.OnHostLoss  `json:"on_host_loss"`
+	CheckpointSeconds int               `json:"checkpoint_seconds"`
+	HostLabels        map[string]string `json:"host_labels"`
 }
 
 type container struct {
@@ -103,6 +108,7 @@ func (in *newContainer) request(template string) (req bothy.SandboxCreate, err e
 	req = bothy.SandboxCreate{
 		Template: template, Name: in.Name, MemoryMB: memory["1g"], IdleSeconds: defaultMinutes * 60, EndWhenIdle: true,
 		AutoResume: true, Network: &bothy.Network{Mode: bothy.NetworkOff}, Metadata: map[string]string{mark: "true"},
+		OnHostLoss: in.OnHostLoss, CheckpointSeconds: in.CheckpointSeconds, HostLabels: in.HostLabels,
 	}
 	switch {
 	case in.Name == "":

@@ -3,6 +3,7 @@
 import datetime
 import gzip
 import io
+import json
 import os
 import threading
 import time
@@ -263,6 +264,16 @@ class Control(unittest.TestCase):
             sandbox.get_info()
         with self.assertRaises(NotFoundException):
             sandbox.set_timeout(10)
+
+    def test_options_of_the_server(self):
+        options = {"bothy.on_host_loss": "fail", "bothy.checkpoint_seconds": "60"}
+        sandbox = self.create(metadata=options)
+        self.assertEqual(sandbox.get_info().metadata, options)
+        key = "bothy_" + os.environ["E2B_API_KEY"].removeprefix("e2b_")
+        request = urllib.request.Request(f"{SERVER}/v1/sandboxes/{sandbox.sandbox_id}", headers={"Authorization": f"Bearer {key}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            seen = json.load(answer)
+        self.assertEqual((seen["on_host_loss"], seen["checkpoint_seconds"]), ("fail", 60))
 
     def test_gone(self):
         sandbox = self.create()

@@ -244,6 +244,10 @@ class Control(unittest.TestCase):
         for body in (b"", b"{", b"[]", {"templateID": 5}, {"templateID": "base", "timeout": -1}, {"templateID": "base", "timeout": "x"},
                      {"templateID": "base", "metadata": {"a": 1}}, {"templateID": "base", "metadata": {"bothy.e2b.x": "y"}}):
             self.failure("POST", "/sandboxes", 400, body)
+        for option, said in ({"bothy.on_host_loss": "restart"}, "pause, resume or fail"), ({"bothy.checkpoint_seconds": "often"}, "number of seconds"), \
+                ({"bothy.checkpoint_seconds": "5"}, "from 10"), ({"bothy.host_labels": "zone"}, "zone=a,disk=nvme"), ({"bothy.on_hostloss": "fail"}, "bothy.on_host_loss"):
+            self.assertIn(said, self.failure("POST", "/sandboxes", 400, {"templateID": "base", "metadata": option}))
+        self.assertIn("requires a cluster", self.failure("POST", "/sandboxes", 501, {"templateID": "base", "metadata": {"bothy.host_labels": "zone=a"}}))
         self.failure("POST", "/sandboxes", 404, {"templateID": "none"})
         self.failure("POST", "/sandboxes", 401, {"templateID": "base"}, key="")
         self.failure("POST", "/sandboxes", 401, {"templateID": "base"}, key="e2b_" + "0" * 40)

@@ -48,6 +48,14 @@ def test_life() -> None:
         client.containers.delete(made.id)
 
 
+def test_options_of_the_server() -> None:
+    options = {"on_host_loss": "fail", "checkpoint_seconds": 60}
+    made = client.containers.create(name="checkpointed", extra_body=options)
+    info = Sandbox.get(made.id).info
+    assert (info.on_host_loss, info.checkpoint_seconds) == ("fail", 60)
+    client.containers.delete(made.id)
+
+
 def test_list() -> None:
     name = f"listed-{uuid.uuid4().hex[:8]}"
     made = [client.containers.create(name=name).id for _ in range(3)]
@@ -139,6 +147,9 @@ def test_what_is_refused() -> None:
         ({"expires_after": {"anchor": "last_active_at", "minutes": 0}}, "from 1"),
         ({"network_policy": {"type": "allowlist", "allowed_domains": []}}, "allows no domain"),
         ({"extra_body": {"color": "red"}}, 'unknown field "color"'),
+        ({"extra_body": {"on_host_loss": "restart"}}, "pause, resume or fail"),
+        ({"extra_body": {"checkpoint_seconds": 5}}, "from 10"),
+        ({"extra_body": {"host_labels": {"zone": "a"}}}, "requires a cluster"),
         ({"file_ids": ["file-1"]}, "in containers only"),
         ({"name": ""}, "name is missing"),
     ):
