@@ -110,8 +110,8 @@ func (f *fixture) check(ok bool) *bothy.AuditCheck {
 	return c
 }
 
-// spoil changes the database behind the server's back.
-func (f *fixture) spoil(query string, args ...any) {
+// damage changes the database behind the server's back.
+func (f *fixture) damage(query string, args ...any) {
 	f.Helper()
 	db, err := sql.Open("sqlite", f.path)
 	if err != nil {
@@ -209,7 +209,7 @@ func TestChangesAreFound(t *testing.T) {
 			if c := f.check(true); c.Records != 5 || c.First != 1 || c.Last != 5 {
 				t.Fatalf("unchanged: %+v", c)
 			}
-			f.spoil(test.query)
+			f.damage(test.query)
 			if c := f.check(false); c.Broken != test.broken || c.Detail == "" {
 				t.Errorf("found %+v, want %d", c, test.broken)
 			}
@@ -309,7 +309,7 @@ func TestOldRecordsAreForgotten(t *testing.T) {
 	if _, err := f.CheckAudit(operator, 4, "x"); bothy.ErrorCode(err) != bothy.CodeInvalid {
 		t.Errorf("a head that is not kept any more: %v", err)
 	}
-	f.spoil(`DELETE FROM audit WHERE id = 5`)
+	f.damage(`DELETE FROM audit WHERE id = 5`)
 	f.check(false)
 }
 

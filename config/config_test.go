@@ -113,13 +113,13 @@ func TestPoolSettings(t *testing.T) {
 	if _, err := Load("", pool("of")); bothy.ErrorCode(err) != bothy.CodeInvalid {
 		t.Errorf("a word that means nothing: %v", err)
 	}
-	for _, spoil := range []func(*Pool){
+	for _, damage := range []func(*Pool){
 		func(p *Pool) { p.Ready = -1 }, func(p *Pool) { p.ReadyMax = -1 }, func(p *Pool) { p.Spares = -1 },
 		func(p *Pool) { p.GoldenMax = -1 }, func(p *Pool) { p.MinFreeMemoryMB = -1 },
 		func(p *Pool) { p.Templates = []string{"../x"} },
 	} {
 		c := Default()
-		spoil(&c.Pool)
+		damage(&c.Pool)
 		if err := c.Finish(); bothy.ErrorCode(err) != bothy.CodeInvalid || bothy.AsError(err).Hint == "" {
 			t.Errorf("%+v: %v", c.Pool, err)
 		}

@@ -86,7 +86,7 @@ func serve(w http.ResponseWriter, r *http.Request, packed []byte) {
 	}
 	plain, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
-		http.Error(w, "the file is spoilt; build Bothy again", http.StatusInternalServerError)
+		http.Error(w, "the file is damaged; build Bothy again", http.StatusInternalServerError)
 		return
 	}
 	_, _ = io.Copy(w, plain) // its size is ours

@@ -164,16 +164,3 @@ func (s *Service) notListed(ctx context.Context, id string, own map[string]bool)
 	}
 	return s.listSnapshot(ctx, id)
 }
-
-// snapshotIDs returns all snapshots with files.
-func (s *Service) snapshotIDs(ctx context.Context) ([]string, error) {
-	if s.remote == nil {
-		return s.o.Blobs.List(ctx)
-	}
-	all, err := s.o.Store.AllSnapshots(ctx)
-	ids := make([]string, len(all))
-	for i, n := range all {
-		ids[i] = n.ID
-	}
-	return ids, err
-}

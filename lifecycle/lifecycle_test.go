@@ -206,7 +206,7 @@ func TestMemoryLimitKillsAProcessNotTheSandbox(t *testing.T) {
 
 func TestAStartThatFailsAtAnyStepLeavesNothing(t *testing.T) {
 	boom := errors.New("boom")
-	for name, spoil := range map[string]func(w *world) (restore func()){
+	for name, damage := range map[string]func(w *world) (restore func()){
 		"engine":  func(w *world) func() { w.host.FailStart = func(string) error { return boom }; return func() {} },
 		"started": func(*world) func() { return failpoint.Set("lifecycle.started", func() error { return boom }) },
 		"adoption": func(w *world) func() {
@@ -218,7 +218,7 @@ func TestAStartThatFailsAtAnyStepLeavesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			restore := spoil(w)
+			restore := damage(w)
 			_, err := w.Create(w.me(), bothy.SandboxCreate{})
 			restore()
 			if err == nil {

@@ -485,7 +485,7 @@ func TestPoolKeepsTheProcessesOfATemplate(t *testing.T) {
 	w.guests.mu.Lock()
 	w.guests.onAdopt = func(context.Context, bothy.Identity) error {
 		if once.CompareAndSwap(false, true) {
-			return errors.New("the guest has been spoilt")
+			return errors.New("the guest has been damaged")
 		}
 		return nil
 	}
@@ -519,10 +519,10 @@ func TestPoolMakesTheProcessesOfANamedTemplate(t *testing.T) {
 }
 
 func TestMachineThatCannotBeHandedOutIsReplaced(t *testing.T) {
-	var spoilt atomic.Value // the id of the sandbox
+	var damaged atomic.Value // the id of the sandbox
 	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) {
 		w.host.FailStart = func(id string) error {
-			if state := w.stored(id); id == spoilt.Load() && state != bothy.StateStarting {
+			if state := w.stored(id); id == damaged.Load() && state != bothy.StateStarting {
 				t.Errorf("while another is started it is stored as %q", state)
 			}
 			return nil
@@ -534,8 +534,8 @@ func TestMachineThatCannotBeHandedOutIsReplaced(t *testing.T) {
 	w.guests.mu.Lock()
 	w.guests.onAdopt = func(_ context.Context, i bothy.Identity) error {
 		if i.SandboxID == id && once.CompareAndSwap(false, true) {
-			spoilt.Store(id)
-			return errors.New("the guest has been spoilt")
+			damaged.Store(id)
+			return errors.New("the guest has been damaged")
 		}
 		return nil
 	}
@@ -669,7 +669,7 @@ func TestCrowdIsBootedUnlessItRunsCode(t *testing.T) {
 }
 
 func TestGoldenSnapshotThatDoesNotWork(t *testing.T) {
-	for name, spoil := range map[string]func(*world){
+	for name, damage := range map[string]func(*world){
 		"changed":  func(w *world) { w.writeGolden("memory/state.json", "{}") },
 		"damaged":  func(w *world) { w.writeGolden("memory/state.json", "not JSON") },
 		"not read": func(w *world) { w.removeGolden("memory/state.json") },
@@ -690,7 +690,7 @@ func TestGoldenSnapshotThatDoesNotWork(t *testing.T) {
 			w.create(small("a"))
 			w.create(small("a"))
 			w.hasGolden(1)
-			spoil(w)
+			damage(w)
 			sb := w.create(small("a"))
 			if w.machine(sb.ID).RestoredFrom() != "" {
 				t.Error("it was restored")

@@ -40,7 +40,7 @@ type treeFile struct {
 // fetchTree writes the files of a tree into a folder: from the object storage or, if that lacks
 // them or cannot be reached, from another host. The caller verifies their checksums.
 func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files []treeFile) error {
-	spoilt := false
+	damaged := false
 	if s.bucket != nil && t.StoredAt != nil && !t.Deleting() {
 		err := s.bucket.GetTree(ctx, t.Kind, objectName(t), dir, s.config.Snapshots.MinFreeDiskMB<<20)
 		if err == nil {
@@ -49,8 +49,8 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		spoilt = bothy.ErrorCode(err) == bothy.CodeSnapshotDamaged
-		if !spoilt && errors.Is(err, fs.ErrNotExist) { // as after a change of storage: have it uploaded again
+		damaged = bothy.ErrorCode(err) == bothy.CodeSnapshotDamaged
+		if !damaged && errors.Is(err, fs.ErrNotExist) { // as after a change of storage: have it uploaded again
 			err = errors.Join(err, s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil))
 		}
 		s.log.Warn("cannot fetch a tree from the object storage; asking the other hosts", "kind", t.Kind, "name", t.Name, "error", err)
@@ -63,7 +63,7 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 			return err
 		}
 	}
-	if spoilt { // a host has an intact copy, and uploads it again
+	if damaged { // a host has an intact copy, and uploads it again
 		err := s.bucket.RemoveTree(ctx, t.Kind, objectName(t))
 		if err == nil {
 			err = s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil)
@@ -252,8 +252,8 @@ func collectTree(ctx context.Context, shared store.Shared, t *store.Tree, needed
 			return false, nil
 		}
 	}
-	condemned, err := shared.MarkTreeDeleting(ctx, t.Kind, t.Name, time.Now().Add(-grace))
-	if err != nil || !condemned {
+	deleting, err := shared.MarkTreeDeleting(ctx, t.Kind, t.Name, time.Now().Add(-grace))
+	if err != nil || !deleting {
 		return false, err
 	}
 	if err := remove(ctx, t.Kind, objectName(t)); err != nil {

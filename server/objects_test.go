@@ -35,7 +35,7 @@ func (o *oneTree) SetTreeNeeded(_ context.Context, _, _ string, needed bool) err
 	return nil
 }
 
-func (o *oneTree) CondemnTree(_ context.Context, _, _ string, before time.Time) (bool, error) {
+func (o *oneTree) MarkTreeDeleting(_ context.Context, _, _ string, before time.Time) (bool, error) {
 	if !o.t.Deleting() && (o.t.StoredAt == nil || o.t.UnneededAt == nil || o.t.UnneededAt.After(before)) {
 		return false, nil
 	}

@@ -44,7 +44,7 @@ func TestSealedSnapshotVerifies(t *testing.T) {
 }
 
 func TestDamageIsFound(t *testing.T) {
-	for name, spoil := range map[string]func(dir string) error{
+	for name, damage := range map[string]func(dir string) error{
 		"a flipped bit": func(dir string) error {
 			p := filepath.Join(dir, "memory/pages.img")
 			b, err := os.ReadFile(p)
@@ -66,7 +66,7 @@ func TestDamageIsFound(t *testing.T) {
 		},
 	} {
 		dir, _ := sealed(t)
-		if err := spoil(dir); err != nil {
+		if err := damage(dir); err != nil {
 			t.Fatal(err)
 		}
 		m, err := Read(dir)

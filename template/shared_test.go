@@ -103,8 +103,8 @@ type hostsOf struct {
 	t   *testing.T
 	db  *commonStore
 	all map[string]*Library
-	// spoil changes what arrives.
-	spoil   func(path string)
+	// damage changes what arrives.
+	damage  func(path string)
 	fetches int
 	mu      sync.Mutex
 }
@@ -152,8 +152,8 @@ func (h *hostsOf) fetch(ctx context.Context, t *store.Template, to string) error
 		}
 		defer out.Close()
 		_, err = io.Copy(out, f)
-		if h.spoil != nil {
-			h.spoil(to)
+		if h.damage != nil {
+			h.damage(to)
 		}
 		return err
 	}
@@ -223,7 +223,7 @@ func TestOtherBytesAreNotTaken(t *testing.T) {
 	h := newHostsOf(t, newCommonStore())
 	one, two := h.join("one"), h.join("two")
 	made := other(t, one, "content")
-	h.spoil = func(path string) {
+	h.damage = func(path string) {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		must(t, err)
 		_, err = f.WriteAt([]byte{1, 2, 3}, 100)
@@ -231,7 +231,7 @@ func TestOtherBytesAreNotTaken(t *testing.T) {
 	}
 	_, err := two.LookupFor(t.Context(), "", "other")
 	fails(t, err, bothy.CodeTemplateInvalid)
-	h.spoil = nil
+	h.damage = nil
 	if got, err := two.LookupFor(t.Context(), "", "other"); err != nil || sumOf(t, got.RootFS) != made.Digest {
 		t.Errorf("%+v %v", got, err)
 	}

@@ -66,7 +66,7 @@ func TestAnotherHostMendsWhatIsDamaged(t *testing.T) {
 		}
 	}
 	for what, c := range map[string]struct {
-		spoil    func()
+		damage   func()
 		found    int
 		withNone bothy.Code // what is said where nobody has it
 	}{
@@ -79,7 +79,7 @@ func TestAnotherHostMendsWhatIsDamaged(t *testing.T) {
 		"an index of nonsense": {func() { one.server.Put(t, "bothy", index, "{") }, 1, bothy.CodeSnapshotDamaged},
 		"no index":             {func() { remove(index) }, 1, ""},
 	} {
-		c.spoil()
+		c.damage()
 		var d told
 		alone := hostAt(t, one.server, one.url, t.TempDir(), func(o *Options) { o.OnDamage = d.damage })
 		_, _, err := alone.Open(t.Context(), "one")

@@ -29,7 +29,7 @@ func TestABucketThatLosesItsMark(t *testing.T) {
 	}
 	mend()
 	mark := server.Get(t, "one", markerName)
-	for what, spoil := range map[string]func(){
+	for what, damage := range map[string]func(){
 		"emptied": func() {
 			if err := server.Remove("one", markerName); err != nil {
 				t.Fatal(err)
@@ -39,7 +39,7 @@ func TestABucketThatLosesItsMark(t *testing.T) {
 			server.Put(t, "one", markerName, `{"format":1,"owner":"x","place":"y","created_at":"2026-01-02T03:04:05Z"}`)
 		},
 	} {
-		spoil()
+		damage()
 		if err := b.Check(t.Context()); bothy.ErrorCode(err) != bothy.CodeConflict || b.Usable() == nil || !b.Answers() {
 			t.Errorf("%s: %v, usable: %v", what, err, b.Usable())
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // fetcher copies what another store has.
-func fetcher(t *testing.T, from *builds.Store, spoil func(dir string)) (fetch func(name, dir string) (*builds.Build, error), calls *int) {
+func fetcher(t *testing.T, from *builds.Store, damage func(dir string)) (fetch func(name, dir string) (*builds.Build, error), calls *int) {
 	calls = new(int)
 	return func(name, dir string) (*builds.Build, error) {
 		*calls++
@@ -39,8 +39,8 @@ func fetcher(t *testing.T, from *builds.Store, spoil func(dir string)) (fetch fu
 				return nil, err
 			}
 		}
-		if spoil != nil {
-			spoil(dir)
+		if damage != nil {
+			damage(dir)
 		}
 		return b, nil
 	}, calls
@@ -95,7 +95,7 @@ func TestABuildOfAnotherHost(t *testing.T) {
 		t.Errorf("a build with a refused version: %v", err)
 	}
 
-	spoilt, _ := fetcher(t, far, func(dir string) {
+	damaged, _ := fetcher(t, far, func(dir string) {
 		all, _ := filepath.Glob(filepath.Join(dir, "sentry-*"))
 		for _, path := range all {
 			if err := os.WriteFile(path, []byte("sentry of somebody"), 0o755); err != nil {
@@ -104,7 +104,7 @@ func TestABuildOfAnotherHost(t *testing.T) {
 		}
 	})
 	dir = t.TempDir()
-	careful := put(t, dir, "build-b", builds.Options{Fetch: spoilt})
+	careful := put(t, dir, "build-b", builds.Options{Fetch: damaged})
 	if _, err := careful.Hold(engine, "build-a"); bothy.ErrorCode(err) != bothy.CodeUnsupported {
 		t.Errorf("a build with other bytes: %v", err)
 	}

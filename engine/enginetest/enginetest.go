@@ -293,12 +293,12 @@ func concurrent(t *testing.T, s *suite) {
 }
 
 func failedStart(t *testing.T, s *suite) {
-	for name, spoil := range map[string]func(*bothy.MachineSpec){
+	for name, damage := range map[string]func(*bothy.MachineSpec){
 		"root image": func(m *bothy.MachineSpec) { m.RootFS = filepath.Join(s.dir, "none") },
 		"guest":      func(m *bothy.MachineSpec) { m.Guest = filepath.Join(s.dir, "none") },
 	} {
 		spec := s.spec("a")
-		spoil(&spec)
+		damage(&spec)
 		if _, err := s.e.Start(t.Context(), spec); bothy.ErrorCode(err) != bothy.CodeTemplateInvalid {
 			t.Errorf("without the %s: %v", name, err)
 		}

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// decodeTimeEnv is the environment variable for how long states are spoilt and decoded.
+	// decodeTimeEnv is the environment variable for how long states are damaged and decoded.
 	decodeTimeEnv = "BOTHY_DECODE_TIME"
 	// decodeTime is how long by default.
 	decodeTime = 20 * time.Second
@@ -51,8 +51,8 @@ func decode(t *testing.T, path string) error {
 	return state.Check(t.Context(), r, new(kernel.Kernel))
 }
 
-// spoil changes a state in one of the ways in which a disk or an enemy would.
-func spoil(r *rand.Rand, whole []byte) []byte {
+// damage changes a state in one of the ways in which a disk or an enemy would.
+func damage(r *rand.Rand, whole []byte) []byte {
 	b := append([]byte(nil), whole...)
 	for range 1 + r.IntN(4) {
 		at := r.IntN(len(b) - 16)
@@ -83,7 +83,7 @@ func spoil(r *rand.Rand, whole []byte) []byte {
 }
 
 // TestSpoiltStateIsDecodedOrRefused decodes the kernel of a real checkpoint, and thousands that
-// somebody has spoilt. It does so here, where nothing but the decoder bounds what they take.
+// somebody has damaged. It does so here, where nothing but the decoder bounds what they take.
 func TestSpoiltStateIsDecodedOrRefused(t *testing.T) {
 	during := decodeTime
 	if s := os.Getenv(decodeTimeEnv); s != "" {
@@ -122,7 +122,7 @@ func TestSpoiltStateIsDecodedOrRefused(t *testing.T) {
 		if i < 50 {
 			s = i // the same at each run
 		}
-		b := spoil(rand.New(rand.NewPCG(s, 1)), whole)
+		b := damage(rand.New(rand.NewPCG(s, 1)), whole)
 		used, took, err := measure(b)
 		if err != nil {
 			refused++

@@ -57,21 +57,21 @@ func TestSpoiltKernelIsRefused(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	refused := 0
 	for i := range 12 {
-		spoilt := append([]byte(nil), whole...)
+		damaged := append([]byte(nil), whole...)
 		switch i % 4 {
 		case 0: // the end is missing
-			spoilt = spoilt[:random.IntN(len(spoilt))]
+			damaged = damaged[:random.IntN(len(damaged))]
 		case 1: // a number became large
-			at := random.IntN(len(spoilt) - 16)
-			copy(spoilt[at:], "\xff\xff\xff\xff\xff\xff\xff\x7f")
+			at := random.IntN(len(damaged) - 16)
+			copy(damaged[at:], "\xff\xff\xff\xff\xff\xff\xff\x7f")
 		case 2:
-			binary.LittleEndian.PutUint64(spoilt[random.IntN(len(spoilt)-8):], random.Uint64())
+			binary.LittleEndian.PutUint64(damaged[random.IntN(len(damaged)-8):], random.Uint64())
 		default:
 			for range 20 {
-				spoilt[random.IntN(len(spoilt))] ^= 1 << random.IntN(8)
+				damaged[random.IntN(len(damaged))] ^= 1 << random.IntN(8)
 			}
 		}
-		if err := os.WriteFile(path, spoilt, 0o600); err != nil {
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		m, err := e.Restore(t.Context(), spec("copy"), image)
@@ -85,7 +85,7 @@ func TestSpoiltKernelIsRefused(t *testing.T) {
 		}
 	}
 	if refused == 0 {
-		t.Error("no change was noticed: the test spoils the wrong file")
+		t.Error("no change was noticed: the test damages the wrong file")
 	}
 	nothingLeft(t, e)
 }

@@ -29,7 +29,7 @@ func TestSpoiltDevicesAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(3, 4))
-	for name, spoil := range map[string]func([]byte) []byte{
+	for name, damage := range map[string]func([]byte) []byte{
 		"cut":   func(b []byte) []byte { return b[:len(b)/3] },
 		"empty": func([]byte) []byte { return nil },
 		"noise": func(b []byte) []byte {
@@ -45,7 +45,7 @@ func TestSpoiltDevicesAreRefused(t *testing.T) {
 			return b
 		},
 	} {
-		if err := os.WriteFile(path, spoil(append([]byte(nil), whole...)), 0o600); err != nil {
+		if err := os.WriteFile(path, damage(append([]byte(nil), whole...)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		m, err := e.Restore(t.Context(), spec("copy"), image)

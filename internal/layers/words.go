@@ -19,11 +19,15 @@ var abolished = map[string]string{
 	"turnBack": "rollTo", "momentOf": "captureNow", "forgo": "discard", "liveByID": "instance", "dropSleep": "dropPauseSnapshot",
 	"stillness": "autofreeze", "fallIdle": "CloseIfIdle", "stayUp": "Reopen", "letIn": "admit", "ticket": "waiter",
 	"shape": "class", "shapeOf": "classOf", "laps": "Steps", "byHand": "Response",
+	"Sexton": "GiveUpDead", "bury": "giveUp", "BuryHosts": "GiveUpHosts", "Burial": "HostGivenUp", "Buried": "GaveUp", "buried": "gaveUp",
+	"hushAll": "applySuspension", "Hush": "ApplySuspension", "Hushed": "IsSuspended", "StandStill": "MarkFrozen", "spoil": "injectFaults",
+	"Spoil": "InjectFaults", "spoilt": "damaged", "telling": "notifyOnKill", "napping": "minNanosleep", "listening": "notifyOnListen",
+	"lastWords": "panicOutput", "furnish": "mountSpecial", "dress": "applyMetadata", "calmDown": "resumeGC",
 }
 
 // abolishedIn are the folders in which they are abolished: elsewhere some of them are the right
 // words for something else.
-var abolishedIn = []string{"api", "engine", "gateway", "guest", "lifecycle", "server", "metering"}
+var abolishedIn = []string{"api", "blob", "cluster", "engine", "gateway", "guest", "lifecycle", "metering", "server", "store"}
 
 // Words returns the abolished names that a file declares.
 func Words(name string, src any) (wrong []string, err error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestFolderEditedByHand spoils a snapshot's folder in every way that an editor
+// TestFolderEditedByHand damages a snapshot's folder in every way that an editor
 // can, and mends it again.
 func TestFolderEditedByHand(t *testing.T) {
 	t.Parallel()
@@ -31,8 +31,8 @@ func TestFolderEditedByHand(t *testing.T) {
 		}
 	}
 	for what, try := range map[string]struct {
-		path  string
-		spoil func() error
+		path   string
+		damage func() error
 	}{
 		"no manifest":            {manifest, func() error { return os.Remove(manifest) }},
 		"an empty manifest":      {manifest, func() error { return os.Truncate(manifest, 0) }},
@@ -49,7 +49,7 @@ func TestFolderEditedByHand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := try.spoil(); err != nil {
+		if err := try.damage(); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 		ctx, cancel := within(t)

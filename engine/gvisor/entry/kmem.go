@@ -73,9 +73,6 @@ func heapUsed() int64 {
 	return int64(s[0].Value.Uint64() + s[1].Value.Uint64())
 }
 
-// isFull reports whether the kernel uses more than n bytes beyond its limit.
-func (m *kernelMemory) isFull(beyond int64) bool { return m.seemsFull(beyond) && m.provesFull(beyond) }
-
 // seemsFull checks from time to time, counting garbage, and costs next to nothing.
 func (m *kernelMemory) seemsFull(beyond int64) bool {
 	known := m.over.Load() > beyond

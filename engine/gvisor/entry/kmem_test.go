@@ -78,3 +78,6 @@ func TestGuardsAreOfCalls(t *testing.T) {
 		}
 	}
 }
+
+// isFull reports whether the kernel uses more than n bytes beyond its limit.
+func (m *kernelMemory) isFull(beyond int64) bool { return m.seemsFull(beyond) && m.provesFull(beyond) }

@@ -29,9 +29,6 @@ type Optimisation struct {
 	Where string `json:"where"`
 }
 
-// IsPatch reports whether only the patched library has it.
-func (o Optimisation) IsPatch() bool { return strings.HasPrefix(o.Where, "patches/") }
-
 // Off is what is switched off.
 type Off map[string]bool
 
