@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -228,6 +229,30 @@ func TestAddressInUse(t *testing.T) {
 	err := New(Services{Services: rest.Services{Tokens: apitest.NewTokens()}}, Config{Listen: f.Addr().String()}).Listen()
 	if e := bothy.AsError(err); e.Code != bothy.CodeConflict || !strings.Contains(e.Hint, "--listen") {
 		t.Errorf("%+v", e)
+	}
+}
+
+// A frozen host is not sent any requests: its answer is 503, and says why.
+func TestAFrozenHostIsNotHealthy(t *testing.T) {
+	var why atomic.Value
+	why.Store("")
+	f := start(t, func(s *setup) {
+		s.config.Frozen = func() string { return why.Load().(string) }
+		s.config.Problems = func() []string { return []string{"the disk is full"} }
+	}).as("")
+	for _, c := range []struct {
+		why  string
+		code int
+		want string
+	}{
+		{"", 200, `{"status":"degraded","version":"test","problems":["the disk is full"]}`},
+		{"no lease", 503, `{"status":"frozen","version":"test","problems":["no lease","the disk is full"]}`},
+		{"", 200, `{"status":"degraded","version":"test","problems":["the disk is full"]}`},
+	} {
+		why.Store(c.why)
+		if res := f.ok(c.code, f.do("GET", "/healthz", nil)); strings.TrimSpace(res.body) != c.want {
+			t.Errorf("%q: %s", c.why, res.body)
+		}
 	}
 }
 

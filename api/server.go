@@ -75,6 +75,9 @@ type Config struct {
 	AuditReads bool
 	// Problems lists what is wrong with the server although it answers, for /healthz. Optional.
 	Problems func() []string
+	// Frozen says why the sandboxes of this host are frozen, for /healthz; "" if they are not.
+	// Optional.
+	Frozen func() string
 	// Version is the server's version, for the OpenAPI document.
 	Version string
 

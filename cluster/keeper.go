@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -94,6 +95,19 @@ func (k *Keeper) LeaseAge() time.Duration { age, _ := k.age(); return age }
 
 // Live reports whether this host may act for its sandboxes.
 func (k *Keeper) Live() bool { return !k.suspended.Load() && !k.gone.Load() && k.fresh() }
+
+// Frozen is why this host may not act for its sandboxes, "" if it may.
+func (k *Keeper) Frozen() string {
+	switch {
+	case k.gone.Load() && k.o.Older != nil && k.o.Older():
+		return "the database is older than this host; its sandboxes stay frozen until the newest backup is restored"
+	case k.gone.Load():
+		return "the other hosts have given this one up, and its sandboxes have ended here"
+	case !k.Live():
+		return fmt.Sprintf("this host could not renew its lease in the database for %d seconds; its sandboxes are frozen until it can", int(k.LeaseAge().Seconds()))
+	}
+	return ""
+}
 
 // ErrGone is returned once the other hosts have given this one up.
 var ErrGone = errors.New("the other hosts have given this one up")

@@ -100,6 +100,9 @@ func TestKeeperSuspendsBeforeTheLeaseEnds(t *testing.T) {
 		if k.Live() {
 			t.Error("it is live after it has to stop")
 		}
+		if why := k.Frozen(); !strings.Contains(why, "renew its lease in the database for 9 seconds") {
+			t.Errorf("it is frozen because %q", why)
+		}
 		k.until(9050 * time.Millisecond)
 		k.want(t, "suspend 9s")
 		waited := make(chan error, 1)
@@ -111,8 +114,8 @@ func TestKeeperSuspendsBeforeTheLeaseEnds(t *testing.T) {
 		k.renew()
 		k.until(12200 * time.Millisecond)
 		k.want(t, "suspend 9s", "unsuspend 12.1s")
-		if err := <-waited; err != nil || !k.Live() {
-			t.Errorf("it is not live after a renewal: %v", err)
+		if err := <-waited; err != nil || !k.Live() || k.Frozen() != "" {
+			t.Errorf("it is not live after a renewal: %v %s", err, k.Frozen())
 		}
 	})
 }

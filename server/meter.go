@@ -46,6 +46,14 @@ func (s *Server) runMeter() {
 	})
 }
 
+// frozen is why the cluster's lease has the sandboxes of this host frozen, "" if it does not.
+func (s *Server) frozen() string {
+	if s.keeper == nil {
+		return ""
+	}
+	return s.keeper.Frozen()
+}
+
 // problems lists what is wrong although the server still answers.
 func (s *Server) problems() (found []string) {
 	// The causes name files of the host, so they go to the log only.
