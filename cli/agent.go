@@ -146,7 +146,7 @@ func (f *agentRunFlags) check(cmd *cobra.Command) error {
 		return usagef("Check the branch out before.", "--branch is for a repository that is cloned by its URL")
 	}
 	if f.fork+f.resume != "" {
-		for _, name := range []string{"template", "snapshot", "memory", "disk", "cpu", "size", "engine", "secret", "env"} {
+		for _, name := range []string{"template", "snapshot", "memory", "disk", "cpu", "size", "engine", "secret", "env", "checkpoint", "on-host-loss", "host-label"} {
 			if cmd.Flags().Changed(name) {
 				return usagef("Leave it out.", "--%s is for a new sandbox, and not for one of an earlier run", name)
 			}

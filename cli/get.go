@@ -45,6 +45,11 @@ func printSandbox(w io.Writer, s *bothy.Sandbox) {
 		"started", stamp(s.StartedAt),
 		"expires", stamp(s.ExpiresAt),
 		"on time-out", string(s.OnTimeout),
+		"when idle", idleText(s),
+		"on host loss", string(s.OnHostLoss),
+		"checkpoints", checkpointText(s),
+		"lost its host", lossText(s.HostLoss),
+		"host labels", pairs(s.HostLabels),
 		"env", pairs(s.Env),
 		"metadata", pairs(s.Metadata),
 		"from snapshot", s.ParentSnapshotID,
@@ -59,6 +64,34 @@ func engineText(s *bothy.Sandbox) string {
 		return s.Engine + " under KVM"
 	}
 	return fmt.Sprintf("%s, %s", s.Engine, s.Acceleration)
+}
+
+func idleText(s *bothy.Sandbox) string {
+	if s.IdleSeconds == 0 {
+		return ""
+	}
+	return fmt.Sprintf("paused after %ds", s.IdleSeconds)
+}
+
+func checkpointText(s *bothy.Sandbox) string {
+	if s.CheckpointSeconds == 0 {
+		return ""
+	}
+	if s.CheckpointAt == nil {
+		return fmt.Sprintf("every %ds", s.CheckpointSeconds)
+	}
+	return fmt.Sprintf("every %ds, the last at %s", s.CheckpointSeconds, stamp(s.CheckpointAt))
+}
+
+func lossText(l *bothy.HostLoss) string {
+	if l == nil {
+		return ""
+	}
+	text := fmt.Sprintf("at %s, paused at %s, which was %ds old", stamp(&l.At), l.SnapshotID, l.AgeSeconds)
+	if l.Problem != "" {
+		text += ", not resumed: " + l.Problem
+	}
+	return text
 }
 
 func endedText(e *bothy.Ended) string {

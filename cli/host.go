@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -62,7 +61,7 @@ func hostRow(h bothy.ClusterHost) []string {
 	return []string{
 		name, string(h.State), h.Address, strconv.Itoa(h.Sandboxes), strconv.Itoa(h.Live), strconv.Itoa(h.CPUs),
 		fmt.Sprintf("%d of %d MB", h.FreeMemoryBytes>>20, h.MemoryBytes>>20), fmt.Sprintf("%.0f s", h.LeaseSeconds),
-		processorWord(h.Processor), labelWords(h.Labels),
+		processorWord(h.Processor), pairs(h.Labels),
 	}
 }
 
@@ -76,15 +75,6 @@ func processorWord(p *bothy.HostProcessor) string {
 		return p.Level + ", shown as " + p.CPULevel
 	}
 	return p.Level
-}
-
-// labelWords are labels as --host-label takes them.
-func labelWords(labels map[string]string) string {
-	var words []string
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		words = append(words, key+"="+labels[key])
-	}
-	return strings.Join(words, " ")
 }
 
 func newHostAdd(a *app) *cobra.Command {

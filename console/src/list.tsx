@@ -1,5 +1,5 @@
 /** The sandboxes, kept true by the stream of events; only the rows in sight are drawn. */
-import type { Network, NetworkMode, SandboxInfo, SandboxMetrics, Secret, Size } from "bothy";
+import type { Network, NetworkMode, OnHostLoss, SandboxInfo, SandboxMetrics, Secret, Size } from "bothy";
 import { Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bothy, isLive, type Login, may } from "./server";
@@ -198,6 +198,12 @@ function Rows({ rows, use, ended, sort, setSort, chosen, choose }: RowsProps) {
 
 const pairs = (text: string) => Object.fromEntries(text.split("\n").filter((l) => l.includes("=")).map((l) => [l.slice(0, l.indexOf("=")).trim(), l.slice(l.indexOf("=") + 1)]));
 
+const hostLabels = (text?: string) => {
+  if (!text) return undefined;
+  for (const line of text.split("\n")) if (line.trim() && !/^[^=]*\S[^=]*=/.test(line)) throw new Error(`The label of hosts "${line.trim()}" is not name=value.`);
+  return pairs(text);
+};
+
 const words = (text?: string) => text?.split(/[\s,]+/).filter(Boolean);
 
 /** Lines of NAME=VALUE HOST,HOST. A value may have no spaces, as no key has. */
@@ -231,6 +237,7 @@ function Create() {
       template: text("snapshot") ? undefined : text("template"), name: text("name"), size: text("size") as Size | undefined, engine: text("engine"),
       cpu: number("cpu"), memoryMb: number("memory"), diskMb: number("disk"), timeoutSeconds: number("timeout"), idleSeconds: number("idle"),
       onTimeout: f.get("pause") ? "pause" : undefined, autoResume: f.get("resume") ? true : undefined, network: policy(), snapshotId: text("snapshot"), requireAcceleration: f.get("accelerated") ? true : undefined,
+      checkpointSeconds: number("checkpoint"), onHostLoss: text("loss") as OnHostLoss | undefined, hostLabels: hostLabels(text("hosts")),
       budget: number("budget"), secrets: secrets(text("secrets") ?? ""), metadata: pairs(text("labels") ?? ""), env: pairs(text("env") ?? ""),
     });
     go(`sandboxes/${s.id}`);
@@ -257,6 +264,11 @@ function Create() {
         <label>May not reach (address ranges)<textarea name="deny" rows={2} /></label>
         {field("ports", "May reach (ports)")}{field("presets", "Lists, such as pypi or npm")}
         <label>Secrets, NAME=VALUE HOST,HOST<textarea name="secrets" rows={2} autocomplete="off" spellcheck={false} /></label>
+      </div></details>
+      <details><summary>Hosts</summary><div class="inner">
+        <label>When its host is lost<select name="loss"><option value="">pause at its last snapshot</option><option value="resume">resume on another host</option><option value="fail">end</option></select></label>
+        {field("checkpoint", "Checkpoint every, seconds", "number")}
+        <label>Labels of its host, name=value<textarea name="hosts" rows={2} /></label>
       </div></details>
       <details><summary>Labels and environment</summary><div class="inner">
         <label>Labels, name=value<textarea name="labels" rows={2} /></label>

@@ -108,6 +108,9 @@ function Overview({ sandbox, life, act, write }: { sandbox: Sandbox; life: Bothy
             {s.parentSnapshotId && <><dt>Came from</dt><dd><A to="snapshots"><code>{s.parentSnapshotId}</code></A></dd></>}
             {s.secretNames && <><dt>Secrets</dt><dd>{s.secretNames.map((n) => <code key={n} class="label">{n}</code>)} <small>Their values stay with the server.</small></dd></>}
             {s.ended && <><dt>Ended</dt><dd><b>{s.ended.reason.replaceAll("_", " ")}</b> {s.ended.detail}</dd></>}
+            {!!s.checkpointSeconds && <><dt>Checkpoints</dt><dd>every {span(s.checkpointSeconds)}{s.checkpointAt && <>, the last <Time at={s.checkpointAt} /></>}</dd></>}
+            {s.onHostLoss !== "pause" && <><dt>If its host is lost</dt><dd>{s.onHostLoss === "fail" ? "it ends" : "another host resumes it"}</dd></>}
+            {s.hostLabels && <><dt>Only on hosts with</dt><dd>{Object.entries(s.hostLabels).map(([k, v]) => <span key={k} class="label">{k}={v}</span>)}</dd></>}
             {s.metadata && <><dt>Labels</dt><dd>{Object.entries(s.metadata).map(([k, v]) => <span key={k} class="label">{k}={v}</span>)}</dd></>}
           </dl>
         </section>

@@ -119,7 +119,7 @@ func (w Sandboxes) fill(req bothy.SandboxCreate) (*sandbox, error) {
 	s.Sandbox = bothy.Sandbox{
 		ID: newID("sbx"), Name: req.Name, State: bothy.StateRunning, Template: req.Template, Engine: "pretend",
 		CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB, CreatedAt: now, StartedAt: &now,
-		TimeoutSeconds: bothy.DefaultTimeoutSeconds, OnTimeout: bothy.TimeoutTerminate, Env: req.Env, Metadata: req.Metadata,
+		TimeoutSeconds: bothy.DefaultTimeoutSeconds, OnTimeout: bothy.TimeoutTerminate, IdleSeconds: req.IdleSeconds, OnHostLoss: req.OnHostLoss, CheckpointSeconds: req.CheckpointSeconds, Env: req.Env, Metadata: req.Metadata,
 	}
 	s.root = filepath.Join(w.dir, s.ID)
 	if size, ok := bothy.Sizes[req.Size]; ok {
