@@ -1,5 +1,5 @@
 # Bothy: disposable, isolated Linux machines for AI agents.
-# `make` alone lists what there is.
+# `make` alone lists the targets.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -11,8 +11,8 @@ GO ?= go
 PREFIX ?= /usr/local
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-# A released program is static, the same wherever it was built, and small. What is
-# only run here is compiled with the same flags, so that nothing is compiled twice.
+# Released programs are static, reproducible and small. Programs that only run here are
+# compiled with the same flags, so that nothing is compiled twice.
 RELEASE := CGO_ENABLED=0 $(GO) build -modfile=bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false -ldflags
 GO_RUN := CGO_ENABLED=0 $(GO) run -modfile=bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false
 TEST := CGO_ENABLED=0 $(GO) test -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched -trimpath -buildvcs=false
@@ -28,7 +28,7 @@ help: ## list the targets
 .PHONY: build
 build: tools console/embed/index.html.gz bin/bothy $(PYTHON_BUNDLE) ## build bin/bothy, and bin/bothy-bench for `bothy bench`: all there is to install but for the templates
 
-# Go knows better than make what is out of date, so these always ask it.
+# Go knows better than make what is out of date, so these targets always run it.
 .PHONY: bin/bothy
 bin/bothy: bin/go.mod
 	@echo '== build'

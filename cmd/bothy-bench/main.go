@@ -1,5 +1,5 @@
-// Command bothy-bench measures what `bothy bench` asks it to. docs/benchmark.md says what
-// each result means.
+// Command bothy-bench runs the measurements of `bothy bench`. docs/benchmark.md explains
+// the results.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/exitcode"
 )
 
-// payloadWord makes this program the payload of the network's cases.
+// payloadWord, as the first argument, makes this program the payload of the network cases.
 const payloadWord = "payload"
 
 func main() {
@@ -44,7 +44,7 @@ func main() {
 	os.Exit(exitcode.Of(err))
 }
 
-// A misuse is a request that makes no sense.
+// misuse is an error in the arguments.
 type misuse struct{ error }
 
 func run() error {
@@ -60,7 +60,7 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends this process whatever it does
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends this process at once
 	return measure(ctx, r)
 }
 
@@ -100,8 +100,8 @@ func measure(ctx context.Context, r benchrun.Request) error {
 	return nil
 }
 
-// templateMissing says how a template is made where no server runs yet: those that bench
-// starts are gone when it ends.
+// templateMissing explains how to make a template without a running server: the servers
+// that the benchmark starts end with it.
 func templateMissing(r benchrun.Request, err error) error {
 	var e *bothy.Error
 	if r.URL == "" && errors.As(err, &e) && e.Code == bothy.CodeTemplateNotFound {
@@ -118,8 +118,8 @@ func show(r *bench.Report, asJSON bool) error {
 	return r.Table(os.Stdout)
 }
 
-// prepare points at the server to measure, or runs this program again in namespaces in
-// which servers of its own can be started.
+// prepare chooses the server to measure, or runs this program again in namespaces in
+// which it can start its own servers.
 func prepare(ctx context.Context, r benchrun.Request, o *suite.Options) error {
 	if r.URL != "" {
 		o.Target = &bench.Target{Client: client.New(r.URL, r.Key), Template: r.Template, Engine: r.Engine}
@@ -129,7 +129,7 @@ func prepare(ctx context.Context, r benchrun.Request, o *suite.Options) error {
 	if o.Lab.Runsc, err = exec.LookPath("runsc"); err != nil && !errors.Is(err, exec.ErrNotFound) {
 		return err
 	}
-	if !lab.Inside() { // inside there is no network
+	if !lab.Inside() { // there is no network in the namespaces
 		if err := o.Fetch(ctx); err != nil {
 			return err
 		}

@@ -1,5 +1,4 @@
-// Command bothy is the one binary of the project: the server, and the command line that
-// talks to it.
+// Command bothy is both the server and its command line.
 package main
 
 import (

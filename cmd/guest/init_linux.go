@@ -21,15 +21,15 @@ import (
 	"github.com/bothy-dev/bothy/guest/agent"
 )
 
-// keptCapabilities are what root inside needs for sudo, apt and the like. The
-// rest would let it look into process 1 or at the kernel.
+// keptCapabilities are those that root in the sandbox needs for sudo, apt and the
+// like. The others would give it access to process 1 or to the kernel.
 var keptCapabilities = []int{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
 	unix.CAP_SETUID, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_MKNOD,
 	unix.CAP_AUDIT_WRITE, unix.CAP_SETFCAP,
 }
 
-// becomeInit takes up the duties of process 1.
+// becomeInit prepares the machine as process 1 does.
 func becomeInit(opt *agent.Options) {
 	logged("survive signals", surviveSignals())
 	syscall.Umask(0o022)
@@ -57,27 +57,26 @@ func logged(what string, err error) {
 	}
 }
 
-// surviveSignals keeps signals from ending or stopping process 1. Those that the runtime
-// would end or stop for are caught, not ignored: commands would inherit that. Those by
-// by which the kernel reports a fault are ignored where somebody sent them, by the runtime
-// alone. All others do nothing already.
+// surviveSignals keeps signals from ending or stopping process 1. Signals on which the
+// runtime would end or stop are caught rather than ignored, since commands would inherit
+// that. The runtime itself ignores signals of faults that a process has sent. All others
+// have no effect anyway.
 func surviveSignals() error {
 	signal.Ignore(syscall.SIGILL, syscall.SIGTRAP, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS)
 	return errors.Join(leaveChildren(), catch(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGTERM,
 		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU))
 }
 
-// leaveChildren gives up the handler that the runtime has for the end of a child,
-// and with it the interruption of a thread each time: a process that waits for children
-// does so by a call.
+// leaveChildren removes the runtime's handler of SIGCHLD, which would interrupt a thread
+// whenever a child ends: this process waits for children with system calls.
 func leaveChildren() error { return sigaction{}.set(syscall.SIGCHLD) }
 
-// sigaction is struct kernel_sigaction. The zero one is a signal's default.
+// sigaction is struct kernel_sigaction. The zero value is the default action.
 type sigaction struct {
 	handler, flags, restorer, mask uintptr
 }
 
-// set makes it a signal's, behind the back of the runtime.
+// set installs the action without the runtime's knowledge.
 func (a sigaction) set(s syscall.Signal) error {
 	_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&a)), 0, unsafe.Sizeof(a.mask), 0, 0)
 	if e != 0 {
@@ -86,9 +85,9 @@ func (a sigaction) set(s syscall.Signal) error {
 	return nil
 }
 
-// uncoverTmp takes away the memory file system that gVisor puts over an empty
-// /tmp: temporary files belong on the sandbox's disk, which has room and a bound
-// of its own.
+// uncoverTmp unmounts the memory file system that gVisor mounts over an empty
+// /tmp: temporary files belong on the sandbox's disk, which has more room and its
+// own limit.
 func uncoverTmp(path string) error {
 	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL && err != unix.ENOENT {
 		return err // EINVAL: nothing is mounted there
@@ -99,8 +98,8 @@ func uncoverTmp(path string) error {
 	return os.Chmod(path, 0o777|fs.ModeSticky)
 }
 
-// dropCapabilities takes from all threads, and so from all children, what they
-// could otherwise gain by becoming root.
+// dropCapabilities removes capabilities from the bounding set of all threads, so
+// that children cannot gain them by becoming root.
 func dropCapabilities() error {
 	for c := range unix.CAP_LAST_CAP + 1 {
 		if slices.Contains(keptCapabilities, c) {
@@ -114,11 +113,11 @@ func dropCapabilities() error {
 	return nil
 }
 
-// addMissingFiles makes what every Debian has and an image or an empty /run may lack. What
-// is there is left alone.
+// addMissingFiles creates files that every Debian has and an image or an empty /run may
+// lack. Existing ones are unchanged.
 func addMissingFiles(root string) error {
 	_ = os.Symlink("../proc/self/mounts", filepath.Join(root, "etc/mtab"))
-	lock := filepath.Join(root, "run/lock") // /var/lock leads there
+	lock := filepath.Join(root, "run/lock") // the target of /var/lock
 	if err := os.Mkdir(lock, 0o777); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return nil
@@ -128,7 +127,7 @@ func addMissingFiles(root string) error {
 	return os.Chmod(lock, 0o777|fs.ModeSticky)
 }
 
-// makeWorkspace makes the folder where commands start, unless it is there.
+// makeWorkspace creates the working directory of commands, unless it exists.
 func makeWorkspace(path, user string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -139,14 +138,14 @@ func makeWorkspace(path, user string) error {
 	u, err := account.New("/etc/passwd", "/etc/group").Lookup(user)
 	if err != nil {
 		if bothy.ErrorCode(err) == bothy.CodeUserNotFound {
-			return nil // such an image has only root
+			return nil // the image has no user but root
 		}
 		return err
 	}
 	return os.Chown(path, int(u.UID), int(u.GID))
 }
 
-// setClock sets the machine's clock where it has one of its own.
+// setClock sets the machine's clock, if it has its own.
 func setClock(t time.Time) error {
 	ts := unix.NsecToTimespec(t.UnixNano())
 	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &ts); err != nil && err != unix.EPERM {

@@ -1,6 +1,6 @@
-// Command guest is the agent inside every sandbox. There it is process 1 and
-// needs no arguments. Elsewhere, for tests, it serves at the address that it
-// is given and leaves the machine alone.
+// Command guest is the agent in every sandbox, where it is process 1 and has no
+// arguments. In tests it is an ordinary process, which serves at the given address
+// and does not change the machine.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 // version is set when the binary is built.
 var version = "dev"
 
-// gcPercent is how little garbage is let lie, once the agent has been up for a
+// gcPercent is a low GOGC, which applies once the agent has been running for a
 // while.
 const (
 	gcPercent = 25
@@ -40,9 +40,9 @@ func main() {
 	cwd := flag.String("cwd", bothy.DefaultCwd, "`folder` where commands start")
 	flag.Parse()
 
-	// It is in every sandbox: small beats fast. With one processor it also is
-	// faster, because no work is handed between threads. The engine may have
-	// said the same by the environment.
+	// The agent is in every sandbox, so small is better than fast. One processor is
+	// also faster, because no work moves between threads. The engine may already
+	// have set this in the environment.
 	runtime.GOMAXPROCS(1)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -76,12 +76,12 @@ func run(opt agent.Options, address string) error {
 	if !isInit {
 		go closeOnSignal(a)
 		fmt.Println(l.Addr())
-		defer a.Close() // Serve returns before all that runs was ended
+		defer a.Close() // Serve returns before all commands have ended
 	}
 	return a.Serve(l)
 }
 
-// listenAt waits a moment for the network: process 1 may be there first.
+// listenAt waits a moment for the network: process 1 may start before it.
 func listenAt(address string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		return net.Listen("unix", path)

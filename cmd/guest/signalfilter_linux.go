@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockSignalsToInit keeps root inside from killing process 1, on kernels that do not
-// protect it by themselves, with a filter that every command inherits: the
-// calls that send a signal to a process by its id fail for the id 1. tgkill is
-// not among them, because the Go runtime needs it.
+// blockSignalsToInit keeps root in the sandbox from killing process 1, on kernels that do
+// not protect it themselves. It installs a seccomp filter, which every command inherits:
+// calls that send a signal to the process id 1 fail. tgkill is not filtered, because the
+// Go runtime needs it.
 func blockSignalsToInit() error {
 	const (
 		number      = 0  // offsetof(struct seccomp_data, nr)
@@ -47,8 +47,8 @@ func blockSignalsToInit() error {
 	return nil
 }
 
-// dropInheritable empties the set of capabilities that pass through execve
-// besides the bounding set.
+// dropInheritable empties the inheritable set of capabilities, which execve keeps
+// in addition to the bounding set.
 func dropInheritable() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

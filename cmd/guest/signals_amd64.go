@@ -2,11 +2,11 @@ package main
 
 import "syscall"
 
-// handlers returns the addresses of a signal handler that does nothing, and of what the
-// kernel returns to from it.
+// handlers returns the addresses of a signal handler that does nothing, and of its
+// restorer.
 func handlers() (caught, restore uintptr)
 
-// The functions at these addresses.
+// The handler and its restorer.
 //
 //lint:ignore U1000 the assembler takes its address
 func caught()
@@ -20,8 +20,8 @@ const (
 	saRestart  = 0x1000_0000
 )
 
-// catch has this process handle signals, and do nothing. signal.Notify would have two
-// threads wait for each other for each of them.
+// catch handles signals by doing nothing. signal.Notify would switch between two threads
+// for each signal.
 func catch(signals ...syscall.Signal) error {
 	handler, restorer := handlers()
 	act := sigaction{handler: handler, flags: saRestorer | saOnStack | saRestart, restorer: restorer}

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// catch has this process handle signals, and do nothing.
+// catch handles signals by doing nothing.
 func catch(signals ...syscall.Signal) error {
 	nobody := make(chan os.Signal, 1)
 	for _, s := range signals {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain is also the process that TestSignals sends signals to: it answers each line.
+// TestMain is also the process to which TestSignals sends signals: it answers each line.
 func TestMain(m *testing.M) {
 	if os.Getenv("BOTHY_TEST_SURVIVOR") == "" {
 		os.Exit(m.Run())
@@ -36,15 +36,15 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// fault reads where nothing is, and returns what the runtime makes of it.
+// fault reads unmapped memory, and returns the runtime's error.
 func fault() (answer string) {
 	defer func() { answer = strings.ReplaceAll(fmt.Sprint(recover()), " ", "_") }()
 	var nothing *[2]int
 	return fmt.Sprint(nothing[1])
 }
 
-// ignoredByChild returns which signals a program ignores that this process starts. What
-// whoever started the test ignores of those above 31 does not count.
+// ignoredByChild returns the signals that a child of this process ignores, without those above
+// 31 that the test's own parent ignores.
 func ignoredByChild() string {
 	out, err := exec.Command("grep", "SigIgn", "/proc/self/status").Output()
 	var mask uint64

@@ -1,8 +1,8 @@
 // Command pybundle writes a relocatable CPython as one tar file, for templates.
 //
-// The interpreter comes from a Go module, so that go.sum vouches for it and
-// nothing is downloaded when a template is built. It is a program of its own to
-// keep its 70 MB out of bothy. Only the Makefile runs it.
+// The interpreter comes from a Go module, so that go.sum verifies it and nothing is
+// downloaded when a template is built. It is a separate program to keep its 70 MB
+// out of bothy. Only the Makefile runs it.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/kluctl/go-embed-python/python"
 )
 
-// links are the files that the module stores as copies of another one.
+// links are files that the module stores as copies of another file.
 var links = map[string]string{
 	"bin/python":             "python3.12",
 	"bin/python3":            "python3.12",
@@ -66,7 +66,7 @@ func write(out string) error {
 	return os.Rename(tmp, out)
 }
 
-// extract puts the interpreter and its pip into dir/python.
+// extract unpacks the interpreter and its pip into dir/python.
 func extract(dir string) error {
 	py, err := python.NewEmbeddedPythonWithTmpDir(filepath.Join(dir, "python"), false)
 	if err != nil {
@@ -84,7 +84,7 @@ func extract(dir string) error {
 	return strip(py.GetExtractedPath())
 }
 
-// strip takes the debug information out: 190 of the library's 210 MB.
+// strip removes the debug information: 190 of the library's 210 MB.
 func strip(dir string) error {
 	tool, err := exec.LookPath("strip")
 	if err != nil {
@@ -156,7 +156,7 @@ func add(w *tar.Writer, path, rel string, d fs.DirEntry) error {
 	return err
 }
 
-// addLink writes a symbolic link, or nothing where the target is empty.
+// addLink writes a symbolic link, or nothing if the target is empty.
 func addLink(w *tar.Writer, rel, target string, d fs.DirEntry) error {
 	if target == "" {
 		if d.IsDir() {

@@ -1,7 +1,6 @@
-// Command sentry is the process that holds one gVisor sandbox. The engine runs
-// it again for every sandbox, and once more as the helper that makes network
-// namespaces. It is a binary of its own so that the server's code and start-up
-// work stay out of every sandbox.
+// Command sentry is the process of one gVisor sandbox. The engine starts one for
+// every sandbox, and one more as the helper that creates network namespaces. It is
+// a separate binary to keep the server's code and start-up work out of sandboxes.
 package main
 
 import (

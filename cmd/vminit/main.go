@@ -1,6 +1,6 @@
-// Command vminit is the first program of a virtual machine: it puts the sandbox
-// together in there and looks after it. On the host the same binary, started with an
-// argument, shuts the program that emulates the machine in before it runs it.
+// Command vminit is the init process of a virtual machine: it assembles the sandbox in
+// it and manages it. On the host, with an argument, the same binary confines QEMU
+// before it runs it.
 package main
 
 import (
