@@ -10,14 +10,14 @@ const (
 	// maxChunkSize bounds the chunks of a compressed stream. Those of checkpoints have 1 MB.
 	maxChunkSize = 8 << 20
 
-	// maxRatio is how many times its own size a compressed stream may say that it has.
+	// maxRatio is the largest ratio of uncompressed to compressed size that is accepted.
 	maxRatio = 16
 )
 
-// errChunkSize is for a chunk that has more in it than the stream's first bytes say.
+// errChunkSize is the error for a chunk larger than the stream's header says.
 var errChunkSize = errors.New("a compressed chunk is larger than the stream says")
 
-// checkChunkSize checks what a stream says of its chunks: so much memory each of them takes.
+// checkChunkSize checks the chunk size in a stream's header, which is the memory that a chunk takes.
 func (r *Reader) checkChunkSize() error {
 	if r.chunkSize == 0 || r.chunkSize > maxChunkSize {
 		return fmt.Errorf("compressed chunks of %d bytes, at most %d are allowed", r.chunkSize, maxChunkSize)
@@ -25,8 +25,8 @@ func (r *Reader) checkChunkSize() error {
 	return nil
 }
 
-// checkLength checks how many bytes a compressed chunk takes in the stream. What cannot be
-// compressed becomes a little longer.
+// checkLength checks the compressed length of a chunk. Incompressible data becomes a little
+// longer.
 func (r *Reader) checkLength(l uint32) error {
 	if bound := r.chunkSize + r.chunkSize/8 + 1<<10; l > bound {
 		return fmt.Errorf("a compressed chunk has %d bytes, at most %d are allowed", l, bound)
@@ -34,7 +34,7 @@ func (r *Reader) checkLength(l uint32) error {
 	return nil
 }
 
-// decompress writes to c what is in r, no more than a chunk.
+// decompress reads r into c, at most one chunk.
 func (c *chunk) decompress(r io.Reader) error {
 	n, err := io.Copy(c.uncompressed, io.LimitReader(r, c.limit+1))
 	if err == nil && n > c.limit {
@@ -43,8 +43,8 @@ func (c *chunk) decompress(r io.Reader) error {
 	return err
 }
 
-// Source returns what the data is read from, and how often its size at most comes of it.
+// Source returns the underlying reader, and the largest ratio by which its data can expand.
 func (r *Reader) Source() (any, int64) { return r.in, maxRatio }
 
-// Source returns what the data is read from, and how often its size at most comes of it.
+// Source returns the underlying reader, and the largest ratio by which its data can expand.
 func (r *SimpleReader) Source() (any, int64) { return r.source, 1 }

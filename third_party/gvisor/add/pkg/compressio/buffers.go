@@ -2,7 +2,7 @@ package compressio
 
 import "bufio"
 
-// ReadBuffer returns what the data is read from, or nil where it is hashed.
+// ReadBuffer returns the underlying reader, or nil if the data is hashed.
 func (r *SimpleReader) ReadBuffer() *bufio.Reader {
 	if r.h != nil {
 		return nil
@@ -10,5 +10,5 @@ func (r *SimpleReader) ReadBuffer() *bufio.Reader {
 	return r.bin
 }
 
-// WriteBuffer returns what the data is written to, or nil where it is hashed.
+// WriteBuffer returns the underlying writer, or nil if the data is hashed.
 func (w *SimpleWriter) WriteBuffer() *bufio.Writer { return w.bufOut }

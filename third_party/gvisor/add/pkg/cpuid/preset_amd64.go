@@ -1,7 +1,7 @@
 package cpuid
 
-// InitializeWith is Initialize for a processor of which the features are known: to ask it
-// takes some 300 questions, of which each goes to the host in a virtual machine.
+// InitializeWith is Initialize for a processor with known features. Querying them takes some 300
+// CPUID instructions, each of which exits to the hypervisor in a virtual machine.
 func InitializeWith(features FeatureSet) {
 	initOnce.Do(func() {
 		hostFeatureSet = features

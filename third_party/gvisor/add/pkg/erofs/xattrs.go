@@ -6,19 +6,19 @@ import (
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
 )
 
-// Sizes of what describes extended attributes on disk.
+// Sizes of on-disk structures of extended attributes.
 const (
 	xattrHeaderSize = 12
 	xattrEntrySize  = 4
-	// xattrCountOff is where both forms of an inode have their count of attributes.
+	// xattrCountOff is the offset of the attribute count in both forms of an inode.
 	xattrCountOff = 2
 )
 
-// xattrPrefixes are the beginnings of names that are numbers on disk. Access control lists
-// have numbers as well, and are not read.
+// xattrPrefixes are the name prefixes that are stored as numbers. Those of access control
+// lists are not supported.
 var xattrPrefixes = map[uint8]string{1: "user.", 4: "trusted.", 6: "security."}
 
-// xattrsSize is how many bytes follow an inode with this count of attributes.
+// xattrsSize returns how many bytes of attributes follow an inode with this count.
 func xattrsSize(count uint16) int {
 	if count == 0 {
 		return 0
@@ -27,7 +27,7 @@ func xattrsSize(count uint16) int {
 }
 
 // Xattrs calls fn for the extended attributes of the inode, until it returns false. The
-// value is part of the image.
+// value points into the image.
 func (i *Inode) Xattrs(fn func(name string, value []byte) bool) error {
 	at := i.image.sb.NidToOffset(i.nid)
 	b, err := i.image.BytesAt(at+xattrCountOff, 2)
@@ -73,12 +73,12 @@ func (i *Inode) Xattrs(fn func(name string, value []byte) bool) error {
 	return nil
 }
 
-// entrySize is how long an entry is: its head, its name and its value.
+// entrySize returns the size of an entry: its header, name and value.
 func entrySize(head []byte) int {
 	return xattrEntrySize + int(head[0]) + int(binary.LittleEndian.Uint16(head[2:]))
 }
 
-// oneXattr reads the entry with which b begins. n is where the next one is.
+// oneXattr reads the entry at the start of b. n is the offset of the next one.
 func oneXattr(b []byte, fn func(name string, value []byte) bool) (more bool, n int, err error) {
 	size := entrySize(b)
 	if size > len(b) {

@@ -1,7 +1,7 @@
 package gomaxprocs
 
-// OnSet is called to set how many processors there are, if it is set, and returns how
-// many it was told the last time.
+// OnSet, if set, is called to set the number of processors, and returns the previous
+// number.
 var OnSet func(n int) int
 
 func set(n int, otherwise func(int) int) int {

@@ -5,7 +5,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tuning"
 )
 
-// readAhead is what was read of a stream and not asked for yet.
+// readAhead is the part of a stream that was read ahead.
 type readAhead struct {
 	batches chan objectBatch
 	stop    chan struct{}
@@ -14,7 +14,7 @@ type readAhead struct {
 
 type objectBatch struct {
 	objects []wire.Object
-	failed  any // what the reading of the next one panicked with
+	failed  any // the panic of the reader of the next object
 }
 
 const (
@@ -24,7 +24,7 @@ const (
 
 var aheadOn = tuning.On("read-ahead")
 
-// next returns the next object of a stream in which so many have a number.
+// next returns the next object of a stream with the given number of objects.
 func (ds *decodeState) next(numbered uint64) wire.Object {
 	if !aheadOn {
 		return wire.Load(&ds.r)
@@ -48,7 +48,7 @@ func (ds *decodeState) next(numbered uint64) wire.Object {
 	return o
 }
 
-// end has the reading end, and waits for that: the stream is the caller's again.
+// end stops reading ahead, and waits until the caller may use the stream again.
 func (a *readAhead) end() {
 	if a.batches == nil {
 		return
@@ -58,7 +58,7 @@ func (a *readAhead) end() {
 	}
 }
 
-// read ends with the last object, because what follows in the file is another stream.
+// read ends with the last object, because another stream follows in the file.
 func (a *readAhead) read(r *wire.Reader, numbered uint64) {
 	var b objectBatch
 	defer close(a.batches)
@@ -82,7 +82,7 @@ func (a *readAhead) read(r *wire.Reader, numbered uint64) {
 	}
 }
 
-// pass hands a batch over, unless nobody wants it.
+// pass hands a batch over, unless reading was ended.
 func (a *readAhead) pass(b objectBatch) bool {
 	select {
 	case a.batches <- b:

@@ -12,62 +12,62 @@ import (
 	"gvisor.dev/gvisor/pkg/state/wire"
 )
 
-// A stream is not trusted to say how much memory the objects take that are in it. A few of
-// its bytes announce an object, or a slice of any capacity, for which memory is needed
-// before its content is read. All of that together is bounded by the stream's size.
+// A stream is not trusted about the memory that its objects take. A few bytes can announce an
+// object or a slice of any capacity, for which memory is allocated before its content is read.
+// The total is limited by the stream's size.
 const (
-	// memoryFactor is how much memory objects may take for each byte of the stream. The
-	// kernel's take up to 7.
+	// memoryFactor is how many bytes of memory objects may take for each byte of the stream.
+	// The kernel's take up to 7.
 	memoryFactor = 32
 
-	// memoryAtLeast is what the objects of a short stream may take.
+	// memoryAtLeast is how much the objects of a short stream may take.
 	memoryAtLeast = 16 << 20
 
-	// unknownSize stands for the size of a stream where nobody knows it.
+	// unknownSize is the assumed size of a stream of unknown size.
 	unknownSize = 64 << 20
 
-	// objectBytes and typeBytes are what an object costs beside its value, and a type that
-	// is made of another beside its name.
+	// objectBytes and typeBytes are the cost of an object in addition to its value, and of a
+	// composed type in addition to its name.
 	objectBytes = 160
 	typeBytes   = 256
 
-	// mapBytes is what the type of a map costs, which has further types in it, and mapNames
-	// how often the names of its key's and its element's type are in those.
+	// mapBytes is the cost of a map type, which contains further types, and mapNames is how
+	// often those contain the names of its key and element types.
 	mapBytes = 4 << 10
 	mapNames = 24
 
-	// maxStream bounds what a stream's size allows. A file with a hole may have any size.
+	// maxStream limits the size of a stream that counts. A file with holes may have any size.
 	maxStream = 8 << 30
 
-	// maxCycle is how many objects of a cycle are named.
+	// maxCycle is how many objects of a cycle an error names.
 	maxCycle = 20
 
-	// maxGap is by how much the id of an object may exceed the number of objects: those
-	// that were found to be part of another one leave gaps.
+	// maxGap is by how much the id of an object may exceed the number of objects: objects
+	// that are part of another one leave gaps.
 	maxGap = 1 << 16
 )
 
-// bounds are what is left of what a stream may take.
+// bounds is the remaining allowance of a stream.
 type bounds struct {
-	// all is how much memory the objects may take, and memory what is left of it.
+	// all is how much memory the objects may take, and memory how much of it is left.
 	all, memory int64
 
-	// maxID is the highest id that an object can have, and lastID that of the latest one
-	// in the stream.
+	// maxID is the highest valid id of an object, and lastID the id of the latest object in
+	// the stream.
 	maxID, lastID objectID
 
-	// composed are the types that the stream has made of others. What is made once is kept
-	// for as long as this process lives.
+	// composed are the types that the stream has composed of others. The runtime keeps them
+	// for the life of the process.
 	composed map[composition]reflect.Type
 }
 
-// composition is how a type is made of one or two others.
+// composition describes a type that is composed of one or two others.
 type composition struct {
 	kind     reflect.Kind
 	of, also reflect.Type
 }
 
-// compose returns the type that is made of others, if the stream may have one more.
+// compose returns a composed type, if the stream may have one more.
 func (ds *decodeState) compose(c composition) reflect.Type {
 	if t := ds.bounds.composed[c]; t != nil {
 		return t
@@ -91,8 +91,8 @@ func (ds *decodeState) compose(c composition) reflect.Type {
 	return t
 }
 
-// SizeOf returns how many bytes can be read from r at most, or 0 if that is not known. It is
-// never more than what streams are allowed to be.
+// SizeOf returns how many bytes can be read from r at most, up to the limit of streams, or 0 if
+// that is unknown.
 func SizeOf(r any) int64 { return min(sizeOf(r), maxStream) }
 
 func sizeOf(r any) int64 {
@@ -115,7 +115,7 @@ func sizeOf(r any) int64 {
 	return 0
 }
 
-// bound sets the bounds for a stream of so many bytes.
+// bound sets the bounds for a stream of size bytes.
 func (ds *decodeState) bound(size int64) {
 	ds.r.Size = size
 	if size == 0 {
@@ -126,7 +126,7 @@ func (ds *decodeState) bound(size int64) {
 	ds.bounds.maxID = 1 // for the root
 }
 
-// expect checks the number of objects, each of which takes two bytes at least.
+// expect checks the number of objects, each of which takes at least two bytes.
 func (ds *decodeState) expect(numObjects uint64) {
 	size := ds.r.Size
 	if size == 0 {
@@ -145,10 +145,10 @@ func (ds *decodeState) take(bytes uintptr) {
 	}
 }
 
-// takeType accounts for a type that is made of another.
+// takeType accounts for a composed type.
 func (ds *decodeState) takeType(of reflect.Type) { ds.take(typeBytes + 2*uintptr(len(of.String()))) }
 
-// arrayOf returns the type of an array, if there may be one as large.
+// arrayOf returns the type of an array, if its size is allowed.
 func (ds *decodeState) arrayOf(count wire.Uint, elem reflect.Type) reflect.Type {
 	size := max(1, uint64(elem.Size()))
 	if uint64(count) > uint64(ds.bounds.all)/size {
@@ -158,7 +158,7 @@ func (ds *decodeState) arrayOf(count wire.Uint, elem reflect.Type) reflect.Type 
 	return reflect.ArrayOf(int(count), elem)
 }
 
-// checkID returns the id of an object, if there can be one with it.
+// checkID returns the id of an object, if it is valid.
 func (ds *decodeState) checkID(id wire.Uint) objectID {
 	if id == 0 || id > wire.Uint(ds.bounds.maxID) {
 		Failf("there can be no object with the id %d, the highest is %d", id, ds.bounds.maxID)
@@ -166,8 +166,7 @@ func (ds *decodeState) checkID(id wire.Uint) objectID {
 	return objectID(id)
 }
 
-// nextID checks the id of an object that is next in the stream: they are in order, and so
-// there is one at most with each.
+// nextID checks the id of the next object in the stream. Ids are in order, and so unique.
 func (ds *decodeState) nextID(id wire.Uint) objectID {
 	next := ds.checkID(id)
 	if next <= ds.bounds.lastID {
@@ -177,7 +176,7 @@ func (ds *decodeState) nextID(id wire.Uint) objectID {
 	return next
 }
 
-// checkTypeID returns the number of a type, if there can be one with it.
+// checkTypeID returns the number of a type, if it is valid.
 func checkTypeID(id wire.TypeID) typeID {
 	if id == 0 || id > 1<<31 {
 		Failf("there can be no type with the id %d", id)
@@ -185,14 +184,14 @@ func checkTypeID(id wire.TypeID) typeID {
 	return typeID(id)
 }
 
-// arrived is an object that was read before anything referred to it.
+// arrived is an object that was read before any reference to it.
 type arrived struct {
 	ods     *objectDecodeState
 	encoded wire.Object
 }
 
-// decodeArrived decodes the objects that were referred to meanwhile, and those to which
-// they refer. It is no recursion: the stream says how long such a chain is.
+// decodeArrived decodes the objects that are referred to by now, and those to which they
+// refer. It does not recurse, since the stream decides how long such a chain is.
 func (ds *decodeState) decodeArrived() {
 	for len(ds.arrived) > 0 {
 		last := len(ds.arrived) - 1
@@ -202,7 +201,7 @@ func (ds *decodeState) decodeArrived() {
 	}
 }
 
-// checkArrived fails if an object is referred to that was not in the stream.
+// checkArrived fails if a referenced object is missing from the stream.
 func (ds *decodeState) checkArrived() {
 	for i, ods := range ds.objectsByID {
 		if ods != nil && !ods.arrived {
@@ -228,8 +227,9 @@ const (
 	searched
 )
 
-// findCycle finds a cycle among the objects that wait for this one. The stream says how
-// many chains of them there are, and how long: each is looked at once, and without recursion.
+// findCycle finds a cycle among the objects that wait for this one. The stream decides how
+// many chains there are and how long they are, so each object is visited once, without
+// recursion.
 func (ods *objectDecodeState) findCycle() []reflect.Type {
 	type step struct {
 		ods  *objectDecodeState
@@ -262,7 +262,7 @@ func (ods *objectDecodeState) findCycle() []reflect.Type {
 	return nil
 }
 
-// describe says what a value is, without its content, which may be long.
+// describe describes a value without its content, which may be long.
 func describe(o wire.Object) string {
 	switch o := o.(type) {
 	case *wire.Struct:
@@ -279,8 +279,8 @@ func describe(o wire.Object) string {
 	return fmt.Sprintf("%T", o)
 }
 
-// Check decodes as Load does, but runs none of the functions that objects have for when
-// they are loaded. For tests.
+// Check decodes as Load does, without the functions that objects run after loading. For
+// tests.
 func Check(ctx context.Context, r io.Reader, rootPtr any) error {
 	ds := decodeState{
 		ctx:      ctx,

@@ -16,7 +16,7 @@ func bytesOf(obj reflect.Value) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(obj.UnsafeAddr())), obj.Len())
 }
 
-// wholeArrays says whether arrays of bytes are written as one object. Both are read.
+// wholeArrays says whether arrays of bytes are written as one object. Both forms can be read.
 var wholeArrays = tuning.On("byte-arrays")
 
 func encodeBytes(obj reflect.Value, dest *wire.Object) bool {

@@ -9,17 +9,16 @@ import (
 	"gvisor.dev/gvisor/pkg/tuning"
 )
 
-// registered are the types that were given to Register and are not in the tables yet. As
-// long as there is room they are not moved.
+// registered are the types that were passed to Register and are not in the tables yet.
 var (
 	registered = room[:0]
 	room       [2 << 10]Type
 )
 
-// filled is set once types are registered at once.
+// filled is set once types are registered immediately.
 var filled = !tuning.On("late-types")
 
-// fill registers what was kept for later.
+// fill registers the types that were deferred.
 var fill = sync.OnceFunc(func() {
 	if filled {
 		return
@@ -33,7 +32,7 @@ var fill = sync.OnceFunc(func() {
 	}
 })
 
-// later keeps a type for fill, if that is still to come.
+// later defers a type to fill, unless that was called.
 func later(t Type) bool {
 	if filled {
 		return false

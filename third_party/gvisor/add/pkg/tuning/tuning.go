@@ -1,4 +1,4 @@
-// Package tuning says which of the optimisations that patches make are on.
+// Package tuning says which optimisations of the patches are on.
 package tuning
 
 import (
@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Variable is the environment variable that names what is off, separated by commas.
+// Variable is the environment variable that lists the optimisations that are off, separated by commas.
 const Variable = "BOTHY_GVISOR_OFF"
 
 var off = strings.Split(os.Getenv(Variable), ",")
 
-// On reports whether one is on.
+// On reports whether an optimisation is on.
 func On(name string) bool { return !slices.Contains(off, name) }

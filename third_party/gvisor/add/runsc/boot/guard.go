@@ -7,8 +7,8 @@ import (
 	"gvisor.dev/gvisor/pkg/log"
 )
 
-// guarded calls load, and makes an error of a panic in it: a state that was not written by
-// this kernel can have what cannot be.
+// guarded calls load, and turns a panic into an error: a state that this kernel did not write
+// may violate its invariants.
 func guarded(load func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -9,8 +9,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tuning"
 )
 
-// leanSpec is what most specs say. Before the json package reads a struct it prepares to
-// read and to write all types of which a part might be, whether it is there or not.
+// leanSpec has the fields that most specs use. Before the json package reads a struct, it
+// prepares all types that it refers to, used or not.
 type leanSpec struct {
 	Version     string            `json:"ociVersion"`
 	Process     *leanProcess      `json:"process"`
@@ -46,8 +46,7 @@ type leanLinux struct {
 	Namespaces []specs.LinuxNamespace `json:"namespaces"`
 }
 
-// decodeSpec decodes what decoder would of the same text, faster where that says no more
-// than most.
+// decodeSpec decodes a spec as decoder would, and faster if it has only the fields of leanSpec.
 func decodeSpec(text []byte, decoder *json.Decoder, spec *specs.Spec) error {
 	var lean leanSpec
 	d := json.NewDecoder(bytes.NewReader(text))

@@ -5,8 +5,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tuning"
 )
 
-// countedCalls is how many system calls are counted one by one when they are made although
-// they are not implemented.
+// countedCalls is how many unimplemented system calls are counted individually.
 func countedCalls() uintptr {
 	if tuning.On("call-counters") {
 		return 0

@@ -5,8 +5,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 )
 
-// AnonymousMemory visits, in order, the private memory out of file that has no file of a
-// program behind it, with where in file it lies. The kernel is paused.
+// AnonymousMemory visits, in order, the private anonymous memory that is backed by file, with
+// its range in file. The kernel must be paused.
 func (mm *MemoryManager) AnonymousMemory(file memmap.File, visit func(ar hostarch.AddrRange, off uint64)) {
 	vseg := mm.vmas.FirstSegment()
 	for pseg := mm.pmas.FirstSegment(); pseg.Ok(); pseg = pseg.NextSegment() {

@@ -13,11 +13,10 @@ import (
 	"gvisor.dev/gvisor/pkg/state"
 )
 
-// maxMetadata bounds the metadata of a memory file where the size of what it is read from
-// is not known.
+// maxMetadata limits the metadata of a memory file if the size of the source is unknown.
 const maxMetadata = 64 << 20
 
-// readMetadata reads a length and so many bytes. Memory for them is taken as they are read.
+// readMetadata reads a length and that many bytes. Memory is allocated as they are read.
 func readMetadata(r io.Reader) ([]byte, error) {
 	bound := state.SizeOf(r)
 	if bound == 0 {
@@ -38,15 +37,15 @@ func readMetadata(r io.Reader) ([]byte, error) {
 	return data.Bytes(), nil
 }
 
-// fileRange is what all ranges of the metadata have.
+// fileRange is what all ranges of the metadata have in common.
 type fileRange interface {
 	GetStart() uint64
 	GetEnd() uint64
 }
 
-// checkMetadata checks what would otherwise be relied on: that ranges are in order, apart
-// from each other, and of pages; that memory which is accounted for is in the file; and that
-// none beyond the file can be allocated.
+// checkMetadata checks the invariants of metadata: ranges are ordered, disjoint and
+// page-aligned; accounted memory is inside the file; and no memory beyond the file can be
+// allocated.
 func checkMetadata(pb *pgallocpb.MemoryFileMetadataProto) error {
 	if len(pb.Chunks) > maxChunks {
 		return fmt.Errorf("%d chunks, at most %d are possible", len(pb.Chunks), uint64(maxChunks))
@@ -78,7 +77,7 @@ func checkMetadata(pb *pgallocpb.MemoryFileMetadataProto) error {
 	return nil
 }
 
-// checkRanges checks ranges of pages below end.
+// checkRanges checks that ranges are of whole pages below end.
 func checkRanges[R fileRange](name string, ranges []R, end uint64) error {
 	last := uint64(0)
 	for i, r := range ranges {
@@ -94,7 +93,7 @@ func checkRanges[R fileRange](name string, ranges []R, end uint64) error {
 	return nil
 }
 
-// checkVoid checks ranges of which one has all that is beyond a file of size bytes.
+// checkVoid checks that one of the ranges covers everything beyond a file of size bytes.
 func checkVoid[R fileRange](name string, ranges []R, size uint64) error {
 	if err := checkRanges(name, ranges, math.MaxUint64); err != nil {
 		return err

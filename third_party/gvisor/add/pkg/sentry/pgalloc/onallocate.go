@@ -1,7 +1,6 @@
 package pgalloc
 
-// OnAllocate is called before memory of a file is given out, if it is set. Locks are held
-// then.
+// OnAllocate, if set, is called before memory of a file is allocated, with locks held.
 var OnAllocate func(f *MemoryFile, bytes uint64)
 
 func allocating(f *MemoryFile, bytes uint64) {

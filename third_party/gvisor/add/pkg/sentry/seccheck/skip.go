@@ -1,4 +1,4 @@
 package seccheck
 
-// SkipInitialize makes Initialize do nothing. No point may be used then.
+// SkipInitialize makes Initialize do nothing. No trace point may be used then.
 func SkipInitialize() { initOnce.Do(func() {}) }

@@ -1,7 +1,6 @@
 package vfs
 
-// OnStaticFile, if it is set, returns what is read of a file that always has the same
-// content.
+// OnStaticFile, if set, returns the content of a file whose content is constant.
 var OnStaticFile func(data string) string
 
 func static(data string) string {

@@ -2,25 +2,25 @@ package wire
 
 import "fmt"
 
-// What is read is not trusted: a stream may say that a value has more elements than there
-// are bytes left, or nest values without end. Memory is therefore taken as elements are
-// read, not when they are announced, and nesting has a bound.
+// The stream is not trusted: it may announce more elements than there are bytes left, or nest
+// values without end. Memory is therefore allocated as elements are read, and nesting is
+// limited.
 const (
-	// maxDepth bounds how deep values are nested in one object. Types bound it in a stream
-	// that was written by Save: the kernel's nest 14 deep.
+	// maxDepth limits how deep values are nested in one object. In a stream that Save wrote,
+	// types limit it: the kernel's nest 14 deep.
 	maxDepth = 100
 
-	// maxDots bounds the path from an object to a part of it.
+	// maxDots limits the path from an object to a part of it.
 	maxDots = 64
 
-	// maxFieldName and maxFields bound what a type and a path may say of a struct.
+	// maxFieldName and maxFields limit the field names and fields of a struct.
 	maxFieldName = 1 << 10
 	maxFields    = 1 << 10
 
-	// maxAhead is for how many elements there is room before the first of them is read.
+	// maxAhead is how many elements are allocated before the first is read.
 	maxAhead = 256
 
-	// maxBytesAhead is for how many bytes there is room before any is read.
+	// maxBytesAhead is how many bytes are allocated before any is read.
 	maxBytesAhead = 64 << 10
 )
 
@@ -31,10 +31,10 @@ func (r *Reader) enter() {
 	}
 }
 
-// leave is called when they are. A reader that failed is not used again.
+// leave is called after them. A reader that failed is not used again.
 func (r *Reader) leave() { r.depth-- }
 
-// loadCount reads how many of something follow, each of which takes a byte at least.
+// loadCount reads a number of elements that follow, each of which takes at least a byte.
 func loadCount(r *Reader, what string) int {
 	n := loadUint(r)
 	if n > Uint(r.limit()) {
@@ -43,7 +43,7 @@ func loadCount(r *Reader, what string) int {
 	return int(n)
 }
 
-// limit is how many bytes the stream has at most.
+// limit returns how many bytes the stream has at most.
 func (r *Reader) limit() int64 {
 	if r.Size > 0 {
 		return r.Size
@@ -51,10 +51,10 @@ func (r *Reader) limit() int64 {
 	return unknownSize
 }
 
-// unknownSize stands for the size of a stream where nobody knows it.
+// unknownSize is the assumed size of a stream of unknown size.
 const unknownSize = 1 << 30
 
-// readBytes reads so many bytes.
+// readBytes reads n bytes.
 func readBytes(r *Reader, n int) []byte {
 	p := make([]byte, min(n, maxBytesAhead))
 	readFull(r, p)
@@ -66,15 +66,15 @@ func readBytes(r *Reader, n int) []byte {
 	return p
 }
 
-// grown returns objects, of which there will be so many, with room for one more.
+// grown returns objects with room for one more, given how many there will be.
 func grown(objects []Object, l int) []Object {
 	more := make([]Object, min(l, max(maxAhead, 2*len(objects))))
 	copy(more, objects)
 	return more
 }
 
-// mustTakeBytes panics for a value without a byte of its own, of which a stream could have
-// any number.
+// mustTakeBytes panics for a value that takes no bytes, of which a stream could contain any
+// number.
 func mustTakeBytes(o Object) {
 	switch o.(type) {
 	case Nil, noObjects:

@@ -2,7 +2,7 @@ package wire
 
 import "bufio"
 
-// buffered reads a byte, if it is from a buffer.
+// buffered reads a byte, if the reader has a buffer.
 func (r *Reader) buffered() (byte, bool) {
 	b, ok := r.Reader.(*bufio.Reader)
 	if !ok {
@@ -15,7 +15,7 @@ func (r *Reader) buffered() (byte, bool) {
 	return c, true
 }
 
-// buffered writes a number of one byte, if it is to a buffer.
+// buffered writes a number of one byte, if the writer has a buffer.
 func (w *Writer) buffered(u Uint) bool {
 	b, ok := w.Writer.(*bufio.Writer)
 	if !ok || u >= 0x80 {

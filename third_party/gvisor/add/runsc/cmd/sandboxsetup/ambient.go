@@ -2,5 +2,5 @@ package sandboxsetup
 
 import "gvisor.dev/gvisor/pkg/tuning"
 
-// clearAmbient has ambient capabilities cleared that cannot be there.
+// clearAmbient says whether to clear ambient capabilities. A sentry has none.
 var clearAmbient = !tuning.On("ambient")

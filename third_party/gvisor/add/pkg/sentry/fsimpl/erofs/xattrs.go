@@ -9,7 +9,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// listXattr lists the attributes of a file that the caller may know of.
+// listXattr lists the attributes of a file that the caller may see.
 func (i *inode) listXattr(creds *auth.Credentials, size uint64) ([]string, error) {
 	names, length := []string{}, 0
 	privileged := creds.HasRootCapability(linux.CAP_SYS_ADMIN)

@@ -6,9 +6,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// newDevice makes a device. All whiteouts of an overlay are one inode, whose names count for
-// nothing: they are as many as there are files below at most. Programs may make as many as they
-// like, so each of theirs is an inode of its own, as is any other file.
+// newDevice makes a device. All whiteouts of an overlay share one inode, and their names are not
+// counted: there are at most as many as files in the lower layer. Devices that programs make are
+// unlimited otherwise, so each has its own inode, as any other file has.
 func (fs *filesystem) newDevice(creds *auth.Credentials, opts vfs.MknodOptions, parentDir *directory) (*inode, error) {
 	uid, gid := creds.EffectiveKUID, creds.EffectiveKGID
 	if !opts.ByProgram || !isOvlWhiteoutDev(opts.Mode, opts.DevMajor, opts.DevMinor) {
@@ -22,9 +22,9 @@ func (fs *filesystem) newDevice(creds *auth.Credentials, opts vfs.MknodOptions, 
 	return &file.inode, nil
 }
 
-// unaccountLink gives back what LinkAt took for a name of an inode that has others. As in
-// Linux, each counts as an inode: its memory cannot be reclaimed either. Directories have no
-// further names, and the names of an overlay's whiteouts took nothing.
+// unaccountLink releases what LinkAt accounted for a further name of an inode. As in Linux, each
+// counts as an inode, since its memory cannot be reclaimed either. Directories have no further
+// names, and those of an overlay's whiteouts are not accounted.
 func (i *inode) unaccountLink() {
 	if _, ok := i.impl.(*directory); ok || i.fs.ovlWhiteout != nil && i == &i.fs.ovlWhiteout.inode {
 		return

@@ -9,12 +9,11 @@ import (
 	"gvisor.dev/gvisor/pkg/usermem"
 )
 
-// tarChunk is how much of a file is in memory at a time while it is written to a tar.
+// tarChunk is how much of a file is in memory while it is written to a tar.
 const tarChunk = 1 << 20
 
-// writeContents writes a file to a tar by the chunk: a file, and above all one with
-// holes, may be larger than all of the memory that there is. The caller holds
-// rf.inode.mu.
+// writeContents writes a file to a tar in chunks: a file, in particular one with holes,
+// may be larger than the available memory. The caller holds rf.inode.mu.
 func writeContents(ctx context.Context, rf *regularFile, tw *tar.Writer) error {
 	size := rf.size.RacyLoad()
 	buf := make([]byte, min(size, tarChunk))

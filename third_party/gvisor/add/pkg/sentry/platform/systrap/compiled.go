@@ -7,8 +7,8 @@ import (
 	"gvisor.dev/gvisor/pkg/seccomp"
 )
 
-// OnCompile returns a filter that was compiled before, but for its addresses. If it is
-// not set, or returns none, the filter is compiled.
+// OnCompile returns a filter that was compiled ahead, without its addresses. If it is unset
+// or returns none, the filter is compiled.
 var OnCompile func(name string, p *seccomp.Program, addresses []uintptr) ([]bpf.Instruction, error)
 
 // The names that OnCompile is called with.
@@ -26,11 +26,11 @@ func compile(name string, p *seccomp.Program, addresses ...uintptr) ([]bpf.Instr
 	return p.Build()
 }
 
-// start is stubStart, where that name stands for something else.
+// start is stubStart, for functions in which that name is shadowed.
 func start() uintptr { return stubStart }
 
-// FilterProgram returns the program from which the filter called name is compiled, for two
-// addresses. No stub may be in use.
+// FilterProgram returns the program of the named filter for two addresses. No stub may be in
+// use.
 func FilterProgram(name string, a, b uintptr) (found *seccomp.Program) {
 	begin, end, hook := stubStart, stubROMapEnd, OnCompile
 	defer func() {

@@ -1,4 +1,4 @@
 package stateio
 
-// Source returns what the data is read from, and how often its size at most comes of it.
+// Source returns the underlying reader, and the largest ratio by which its data can expand.
 func (brc *BufioReadCloser) Source() (any, int64) { return brc.Closer, 1 }

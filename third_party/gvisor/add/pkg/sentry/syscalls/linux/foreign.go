@@ -8,12 +8,12 @@ import (
 	"gvisor.dev/gvisor/pkg/tuning"
 )
 
-// foreign makes a table once, when it is first asked for.
+// foreign creates a table once, when it is first used.
 func foreign(table func() *kernel.SyscallTable) func() *kernel.SyscallTable {
 	return sync.OnceValue(table)
 }
 
-// registerForeign registers the table that is foreign to most, where it is not.
+// registerForeign registers the table of ARM64 programs, which hosts of other architectures need not have.
 func registerForeign() {
 	if runtime.GOARCH == "arm64" || !tuning.On("foreign-table") {
 		kernel.RegisterSyscallTable(ARM64())

@@ -2,8 +2,8 @@ package fdbased
 
 import "gvisor.dev/gvisor/pkg/tuning"
 
-// many is how many packets are asked for at once, or 0 for one: there is a buffer of 64 KB
-// for each. It grows while there come as many, and begins anew when it was not saved.
+// many is how many packets are read at once, or 0 for one; each takes a buffer of 64 KB. It
+// grows while that many arrive, and is not saved.
 type many int
 
 var fewFirst = tuning.On("one-packet")
