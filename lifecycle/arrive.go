@@ -226,11 +226,29 @@ func (a *arrival) wake(ctx context.Context) error {
 		return err
 	}
 	if err := instance.OpenNetwork(l.Gateway, sb); err != nil {
-		s.log.Error("cannot open the network of a sandbox that moved here", "sandbox", sb.ID, "error", err)
+		s.log.Error("cannot open the network of a sandbox that moved here; trying again", "sandbox", sb.ID, "error", err)
+		s.ledger.Retry("network "+sb.ID, func(ctx context.Context) error { return s.openNetworkAgain(ctx, l) })
 	}
 	a.arrived(sb)
 	s.track(l, sb, a.reservation)
 	return nil
+}
+
+// openNetworkAgain opens the network of a sandbox that moved here, if it is still here.
+func (s *Service) openNetworkAgain(ctx context.Context, l *instance.Instance) error {
+	unlock, err := s.ledger.LockToWork(ctx, l.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if s.instance(l.ID) != l {
+		return nil
+	}
+	sb, err := s.ledger.Sandbox(ctx, l.ID)
+	if err != nil {
+		return err
+	}
+	return instance.OpenNetwork(l.Gateway, sb)
 }
 
 // own makes this host the owner. If the result is unknown, it asks the database until it is

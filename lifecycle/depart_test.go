@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
@@ -161,6 +163,47 @@ func TestASandboxDeparts(t *testing.T) {
 	if err := p.two.Terminate(p.two.me(), sb.ID); err != nil {
 		t.Error(err)
 	}
+}
+
+// A network that cannot be opened after a move is opened later, with the policy that the sandbox
+// has then.
+func TestTheNetworkIsOpenedAfterAMove(t *testing.T) {
+	p := newPair(t)
+	sb := p.one.create(bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkOpen}})
+	var refused atomic.Int64
+	refuse := func(n bothy.Network) error {
+		if n.Mode == bothy.NetworkOff {
+			return nil // until the host owns it
+		}
+		refused.Add(1)
+		return errors.New("told to fail")
+	}
+	set := func(f func(bothy.Network) error) {
+		p.two.gateways.mu.Lock()
+		defer p.two.gateways.mu.Unlock()
+		p.two.gateways.refuse = f
+	}
+	set(refuse)
+	if refused, err := p.move(sb.ID); err != nil || refused {
+		t.Fatal(refused, err)
+	}
+	p.on(t, "moved", sb.ID, p.two, bothy.StateRunning)
+	gw := p.two.gateways.last()
+	mode := func() bothy.NetworkMode {
+		gw.mu.Lock()
+		defer gw.mu.Unlock()
+		return gw.policy.Mode
+	}
+	if mode() != bothy.NetworkOff || refused.Load() != 1 {
+		t.Errorf("the network is %s, and was refused %d times", mode(), refused.Load())
+	}
+	p.two.clock.pass(2 * time.Second)
+	eventually(t, "it is tried again", func() bool { return refused.Load() == 2 })
+	set(nil)
+	eventually(t, "the network is open", func() bool {
+		p.two.clock.pass(time.Minute)
+		return mode() == bothy.NetworkOpen
+	})
 }
 
 func TestAPausedSandboxDeparts(t *testing.T) {

@@ -199,18 +199,21 @@ type gateway struct {
 	set     int
 	secrets []bothy.Secret
 	seed    []byte
+	all     *gateways
 }
 
 // gateways are those of all machines, in order.
 type gateways struct {
 	mu  sync.Mutex
 	all []*gateway
+	// refuse, if set, may refuse a policy.
+	refuse func(bothy.Network) error
 }
 
 func (g *gateways) add(c bothy.NetDevice) *gateway {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := &gateway{dev: c}
+	n := &gateway{dev: c, all: g}
 	g.all = append(g.all, n)
 	return n
 }
@@ -232,6 +235,14 @@ func (g *gateway) Follow(ctx context.Context, _ time.Time, _ func(bothy.NetworkD
 }
 
 func (g *gateway) SetPolicy(n bothy.Network) error {
+	g.all.mu.Lock()
+	refuse := g.all.refuse
+	g.all.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(n); err != nil {
+			return err
+		}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.policy = n
