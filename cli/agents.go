@@ -168,15 +168,8 @@ func newAgentsGet(a *app) *cobra.Command {
 }
 
 func newAgentsDetach(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "detach ATTACHMENT…",
-		Short: "Stop working for environments",
-		Long: `Stop working for environments, given by their attachments' ids or their own. The
-sandboxes of their sessions are paused; bothy rm ends them.`,
-		Args: usage(cobra.MinimumNArgs(1)),
-	}
-	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
-		return a.each(args, func(id string) error { return s.agents.DetachAgents(ctx, id) })
+	return newForEach(a, "detach ATTACHMENT…", "Stop working for environments", `Stop working for environments, given by their attachments' ids or their own. The
+sandboxes of their sessions are paused; bothy rm ends them.`, func(ctx context.Context, s *session, id string) error {
+		return s.agents.DetachAgents(ctx, id)
 	})
-	return cmd
 }

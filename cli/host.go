@@ -126,18 +126,10 @@ server afterwards, with these settings.`,
 }
 
 func newHostState(a *app, verb string, state bothy.HostState, short string) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   verb + " HOST…",
-		Short: short,
-		Args:  usage(cobra.MinimumNArgs(1)),
-	}
-	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
-		return a.each(args, func(name string) error {
-			_, err := s.hosts.UpdateHost(ctx, name, bothy.HostUpdate{State: state})
-			return err
-		})
+	return newForEach(a, verb+" HOST…", short, "", func(ctx context.Context, s *session, name string) error {
+		_, err := s.hosts.UpdateHost(ctx, name, bothy.HostUpdate{State: state})
+		return err
 	})
-	return cmd
 }
 
 func newHostDrain(a *app) *cobra.Command {
@@ -273,13 +265,7 @@ key, which can move the sandboxes of all projects.`,
 }
 
 func newHostRemove(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "rm HOST…",
-		Short: "Remove lost hosts that have no sandboxes",
-		Args:  usage(cobra.MinimumNArgs(1)),
-	}
-	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
-		return a.each(args, func(name string) error { return s.hosts.RemoveHost(ctx, name) })
+	return newForEach(a, "rm HOST…", "Remove lost hosts that have no sandboxes", "", func(ctx context.Context, s *session, name string) error {
+		return s.hosts.RemoveHost(ctx, name)
 	})
-	return cmd
 }

@@ -62,3 +62,12 @@ func (a *app) each(ids []string, f func(id string) error) error {
 	}
 	return failed
 }
+
+// newForEach returns a command that calls f for every argument.
+func newForEach(a *app, use, short, long string, f func(ctx context.Context, s *session, arg string) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: usage(cobra.MinimumNArgs(1))}
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+		return a.each(args, func(arg string) error { return f(ctx, s, arg) })
+	})
+	return cmd
+}

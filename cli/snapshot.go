@@ -99,15 +99,9 @@ func newSnapshots(a *app) *cobra.Command {
 }
 
 func newSnapshotRemove(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "rm SNAPSHOT…",
-		Short: "Delete snapshots",
-		Args:  usage(cobra.MinimumNArgs(1)),
-	}
-	cmd.RunE = a.do(func(ctx context.Context, s *session, ids []string) error {
-		return a.each(ids, func(id string) error { return s.snapshots.DeleteSnapshot(ctx, id) })
+	return newForEach(a, "rm SNAPSHOT…", "Delete snapshots", "", func(ctx context.Context, s *session, id string) error {
+		return s.snapshots.DeleteSnapshot(ctx, id)
 	})
-	return cmd
 }
 
 // snapshots prints one page with --json, as the API does, and all otherwise.

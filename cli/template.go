@@ -157,15 +157,8 @@ provenance in JSON. It is what the server recorded, and is not signed.`,
 }
 
 func newTemplateRemove(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "rm NAME…",
-		Short: "Delete templates",
-		Long: `Delete templates: NAME with all its tags, or just NAME:TAG. A template that a
-sandbox or a snapshot still needs is not deleted.`,
-		Args: usage(cobra.MinimumNArgs(1)),
-	}
-	cmd.RunE = a.do(func(ctx context.Context, s *session, names []string) error {
-		return a.each(names, func(name string) error { return s.templates.RemoveTemplate(ctx, name) })
+	return newForEach(a, "rm NAME…", "Delete templates", `Delete templates: NAME with all its tags, or just NAME:TAG. A template that a
+sandbox or a snapshot still needs is not deleted.`, func(ctx context.Context, s *session, name string) error {
+		return s.templates.RemoveTemplate(ctx, name)
 	})
-	return cmd
 }

@@ -303,18 +303,10 @@ func newTemplateLogs(a *app) *cobra.Command {
 }
 
 func newTemplateCancel(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "cancel BUILD…",
-		Short: "End builds",
-		Args:  usage(cobra.MinimumNArgs(1)),
-	}
-	cmd.RunE = a.do(func(ctx context.Context, s *session, ids []string) error {
-		return a.each(ids, func(id string) error {
-			_, err := s.builder.CancelBuild(ctx, id)
-			return err
-		})
+	return newForEach(a, "cancel BUILD…", "End builds", "", func(ctx context.Context, s *session, id string) error {
+		_, err := s.builder.CancelBuild(ctx, id)
+		return err
 	})
-	return cmd
 }
 
 func printBuilds(w io.Writer, list []*bothy.Build) {

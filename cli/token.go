@@ -97,13 +97,7 @@ func printTokens(w io.Writer, tokens []*bothy.Token) {
 }
 
 func newTokenRemove(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "rm TOKEN…",
-		Short: "Revoke keys immediately, by id",
-		Args:  usage(cobra.MinimumNArgs(1)),
-	}
-	cmd.RunE = a.do(func(ctx context.Context, s *session, ids []string) error {
-		return a.each(ids, func(id string) error { return s.tokens.DeleteToken(ctx, id) })
+	return newForEach(a, "rm TOKEN…", "Revoke keys immediately, by id", "", func(ctx context.Context, s *session, id string) error {
+		return s.tokens.DeleteToken(ctx, id)
 	})
-	return cmd
 }

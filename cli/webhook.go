@@ -179,13 +179,7 @@ func newWebhookTest(a *app) *cobra.Command {
 }
 
 func newWebhookRemove(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "rm WEBHOOK…",
-		Short: "Delete webhooks",
-		Args:  usage(cobra.MinimumNArgs(1)),
-	}
-	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
-		return a.each(args, func(id string) error { return s.webhooks.DeleteWebhook(ctx, id) })
+	return newForEach(a, "rm WEBHOOK…", "Delete webhooks", "", func(ctx context.Context, s *session, id string) error {
+		return s.webhooks.DeleteWebhook(ctx, id)
 	})
-	return cmd
 }

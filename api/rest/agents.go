@@ -37,11 +37,7 @@ func (s *handlers) registerAgents() {
 		ID: "list-agents", Method: http.MethodGet, Path: base, Tag: "Agents",
 		Summary: "List attached environments", Scope: bothy.ScopeAdmin, Text: "Only the project's, oldest first.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.AgentAttachment]], error) {
-		all, err := svc.AgentAttachments(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(all), nil
+		return many(svc.AgentAttachments(ctx))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "get-agents", Method: http.MethodGet, Path: base + "/{id}", Tag: "Agents",

@@ -61,11 +61,7 @@ func (s *handlers) registerBuilds() {
 		ID: "list-builds", Method: http.MethodGet, Path: "/v1/templates/builds", Tag: "Templates",
 		Summary: "List builds", Scope: bothy.ScopeTemplatesRead, Text: "Newest first. Ended builds are kept for a week.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.Build]], error) {
-		all, err := svc.Builds(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(all), nil
+		return many(svc.Builds(ctx))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "get-build", Method: http.MethodGet, Path: "/v1/templates/builds/{id}", Tag: "Templates",

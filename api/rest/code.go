@@ -79,11 +79,7 @@ func (s *handlers) registerContexts(svc bothy.CodeService) {
 		ID: "list-contexts", Method: http.MethodGet, Path: base, Tag: "Code",
 		Summary: "List contexts", Scope: bothy.ScopeSandboxesRead,
 	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Answer[openapi.Items[bothy.CodeContext]], error) {
-		c, err := svc.Contexts(ctx, in.ID)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(c), nil
+		return many(svc.Contexts(ctx, in.ID))
 	})
 	addContextActions(s, base+"/{context}", "Code", func(in *contextRef) (id, contextID string) { return in.ID, in.Context }, []contextAction{
 		{"delete-context", http.MethodDelete, "", "Delete a context", "Its variables are gone.", svc.DeleteContext},

@@ -34,11 +34,7 @@ func (s *handlers) registerHosts() {
 		Summary: "List the hosts of the cluster", Scope: bothy.ScopeAdmin,
 		Text: "By name, including lost ones, with what they last reported. Needs the operator's key.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[bothy.ClusterHost]], error) {
-		all, err := svc.Hosts(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(all), nil
+		return many(svc.Hosts(ctx))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "invite-host", Method: http.MethodPost, Path: base, Tag: "Hosts",

@@ -34,21 +34,13 @@ func (s *handlers) registerMetrics() {
 		Text: "Measurements taken every ten seconds, oldest first. At most the last half hour is kept, in memory: " +
 			"they start over when a sandbox is resumed or the server is restarted, and there are none for a sandbox that is not running.",
 	}, func(ctx context.Context, in *historyInput) (*openapi.Answer[openapi.Items[*bothy.Metrics]], error) {
-		list, err := svc.MetricsHistory(ctx, in.ID, in.From, in.To)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(list), nil
+		return many(svc.MetricsHistory(ctx, in.ID, in.From, in.To))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "list-metrics", Method: http.MethodGet, Path: "/v1/metrics", Tag: "Sandboxes",
 		Summary: "Show what all sandboxes use", Scope: bothy.ScopeSandboxesRead,
 		Text: "The latest measurement of every running sandbox of the project; they are measured every ten seconds, for the first time within ten.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.SandboxMetrics]], error) {
-		list, err := svc.LatestMetrics(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(list), nil
+		return many(svc.LatestMetrics(ctx))
 	})
 }

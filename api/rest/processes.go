@@ -115,11 +115,7 @@ func (s *handlers) registerProcesses() {
 		if in.All {
 			list = svc.AllProcesses
 		}
-		p, err := list(ctx, in.ID)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(p), nil
+		return many(list(ctx, in.ID))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "follow-output", Method: http.MethodGet, Path: base + "/{pid}/output", Tag: "Commands",

@@ -40,11 +40,7 @@ func (s *handlers) registerProjects() {
 		Summary: "List projects", Scope: bothy.ScopeAdmin,
 		Text: "All of them for the default project, only its own for any other.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.Project]], error) {
-		p, err := svc.Projects(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(p), nil
+		return many(svc.Projects(ctx))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "get-project", Method: http.MethodGet, Path: "/v1/projects/{id}", Tag: "Projects",

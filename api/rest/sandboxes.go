@@ -155,6 +155,13 @@ func one[T any](v T, err error) (*openapi.Answer[T], error) {
 	return openapi.AnswerWith(v), nil
 }
 
+func many[T any](all []T, err error) (*openapi.Answer[openapi.Items[T]], error) {
+	if err != nil {
+		return nil, err
+	}
+	return openapi.AnswerList(all), nil
+}
+
 func page[T any](p bothy.Page[T], err error) (*openapi.Answer[bothy.Page[T]], error) {
 	if p.Items == nil {
 		p.Items = []T{}

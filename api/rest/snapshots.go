@@ -147,11 +147,7 @@ func (s *handlers) registerSnapshots() {
 		if in.Body == nil {
 			in.Body = &ForkRequest{}
 		}
-		copies, err := svc.Fork(ctx, in.ID, in.Body.request())
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(copies), nil
+		return many(svc.Fork(ctx, in.ID, in.Body.request()))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "rollback-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/rollback", Tag: "Snapshots",

@@ -43,11 +43,7 @@ func (s *handlers) registerTemplates() {
 		ID: "list-templates", Method: http.MethodGet, Path: "/v1/templates", Tag: "Templates",
 		Summary: "List templates", Scope: bothy.ScopeTemplatesRead,
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.Template]], error) {
-		t, err := svc.Templates(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(t), nil
+		return many(svc.Templates(ctx))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "get-template", Method: http.MethodGet, Path: "/v1/templates/{name}", Tag: "Templates",
@@ -77,11 +73,7 @@ func (s *handlers) registerTemplates() {
 		Text: "Gives a template of the project more tags and answers with the template under each of them. A tag that another image " +
 			"had moves to this one; sandboxes and snapshots made from the other image stay as they are.",
 	}, func(ctx context.Context, in *tagInput) (*openapi.Answer[openapi.Items[*bothy.Template]], error) {
-		t, err := svc.TagTemplate(ctx, in.Name, in.Body.Tags)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(t), nil
+		return many(svc.TagTemplate(ctx, in.Name, in.Body.Tags))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "push-template", Method: http.MethodPost, Path: "/v1/templates/{name}/push", Tag: "Templates",

@@ -32,11 +32,7 @@ func (s *handlers) registerTokens() {
 		ID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens", Tag: "Tokens",
 		Summary: "List tokens", Scope: bothy.ScopeAdmin,
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.Token]], error) {
-		t, err := svc.Tokens(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(t), nil
+		return many(svc.Tokens(ctx))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "delete-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Tag: "Tokens",

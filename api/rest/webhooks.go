@@ -40,11 +40,7 @@ func (s *handlers) registerWebhooks() {
 		ID: "list-webhooks", Method: http.MethodGet, Path: base, Tag: "Webhooks",
 		Summary: "List webhooks", Scope: bothy.ScopeAdmin, Text: "Only the project's, oldest first.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.Webhook]], error) {
-		all, err := svc.Webhooks(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.AnswerList(all), nil
+		return many(svc.Webhooks(ctx))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "get-webhook", Method: http.MethodGet, Path: base + "/{id}", Tag: "Webhooks",
