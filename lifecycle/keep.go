@@ -22,12 +22,7 @@ func (s *Service) keep(id string) {
 
 // SnapshotStored records that a snapshot is in the object storage.
 func (s *Service) SnapshotStored(ctx context.Context, id string) {
-	n, err := s.o.Store.Snapshot(ctx, id)
-	changed := err == nil && n.Durable != bothy.DurableStore
-	if changed {
-		n.Durable = bothy.DurableStore
-		err = s.o.Store.UpdateSnapshot(ctx, n)
-	}
+	n, changed, err := s.o.Store.SetSnapshotDurable(ctx, id, bothy.DurableStore)
 	if bothy.ErrorCode(err) == bothy.CodeSnapshotNotFound {
 		return // deleted meanwhile, maybe on another host
 	}

@@ -151,7 +151,7 @@ func (s *Server) compareStored(ctx context.Context, blobs *s3.Store, a *BlobAdop
 			a.Lost = append(a.Lost, n.ID)
 		}
 		if n.Durable != was {
-			if err := s.store.UpdateSnapshot(ctx, n); err != nil {
+			if _, _, err := s.store.SetSnapshotDurable(ctx, n.ID, n.Durable); err != nil {
 				return err
 			}
 		}

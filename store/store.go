@@ -42,9 +42,10 @@ type Store interface {
 	// that all servers have stored it is within the quota, or it is not stored and the error is
 	// an *OverQuota.
 	AddSnapshot(ctx context.Context, s *bothy.Snapshot, q SnapshotQuota) error
-	// UpdateSnapshot replaces the record of a snapshot that still exists. One that was
-	// deleted meanwhile stays deleted.
-	UpdateSnapshot(ctx context.Context, s *bothy.Snapshot) error
+	// SetSnapshotDurable changes only where a snapshot is kept, in one step, and returns it as it
+	// is then and whether that changed. One that was deleted meanwhile stays deleted:
+	// CodeSnapshotNotFound.
+	SetSnapshotDurable(ctx context.Context, id string, d bothy.Durable) (n *bothy.Snapshot, changed bool, err error)
 	Snapshot(ctx context.Context, id string) (*bothy.Snapshot, error)
 	Snapshots(ctx context.Context, projectID string, f bothy.SnapshotFilter) (bothy.Page[*bothy.Snapshot], error)
 	// AllSnapshots lists the snapshots of all projects, for the server itself.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -50,17 +51,33 @@ func (s *Store) AddSnapshot(ctx context.Context, n *bothy.Snapshot, q store.Snap
 	return cmp.Or(err, error(&store.OverQuota{Used: used}))
 }
 
-// UpdateSnapshot implements store.Store.
-func (s *Store) UpdateSnapshot(ctx context.Context, n *bothy.Snapshot) error {
-	text, err := record.EncodeSnapshot(n)
+// SetSnapshotDurable implements store.Store. The row's lock makes reading and writing one step.
+func (s *Store) SetSnapshotDurable(ctx context.Context, id string, d bothy.Durable) (n *bothy.Snapshot, changed bool, err error) {
+	err = s.transaction(ctx, "record where a snapshot is kept", whole, func(ctx context.Context, tx pgx.Tx) error {
+		changed = false
+		var text string
+		err := tx.QueryRow(ctx, `SELECT record FROM snapshots WHERE id = $1 FOR UPDATE`, id).Scan(&text)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return noSnapshot(id)
+		}
+		if err != nil {
+			return err
+		}
+		if n, err = record.DecodeSnapshot(text); err != nil || n.Durable == d {
+			return err
+		}
+		n.Durable = d
+		if text, err = record.EncodeSnapshot(n); err != nil {
+			return err
+		}
+		changed = true
+		_, err = tx.Exec(ctx, `UPDATE snapshots SET record = $2 WHERE id = $1`, id, text)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("store: update snapshot %s: %w", n.ID, err)
+		return nil, false, err
 	}
-	changed, err := s.change(ctx, "update snapshot", whole, do(`UPDATE snapshots SET name = $2, bytes = $3, record = $4 WHERE id = $1`, n.ID, n.Name, n.SizeBytes, text))
-	if err == nil && changed == 0 {
-		return noSnapshot(n.ID)
-	}
-	return err
+	return n, changed, nil
 }
 
 // Snapshot implements store.Store.

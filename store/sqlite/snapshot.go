@@ -40,17 +40,16 @@ func (s *Store) AddSnapshot(ctx context.Context, n *bothy.Snapshot, q store.Snap
 	return cmp.Or(err, error(&store.OverQuota{Used: used}))
 }
 
-// UpdateSnapshot implements store.Store.
-func (s *Store) UpdateSnapshot(ctx context.Context, n *bothy.Snapshot) error {
-	text, err := record.EncodeSnapshot(n)
+// SetSnapshotDurable implements store.Store. One statement compares and changes.
+func (s *Store) SetSnapshotDurable(ctx context.Context, id string, d bothy.Durable) (n *bothy.Snapshot, changed bool, err error) {
+	rows, err := s.execCount(ctx, "record where a snapshot is kept", s.stmt.setSnapshotDurable, string(d), id)
 	if err != nil {
-		return fmt.Errorf("store: update snapshot %s: %w", n.ID, err)
+		return nil, false, err
 	}
-	changed, err := s.execCount(ctx, "update snapshot", s.stmt.updateSnapshot, n.Name, n.SizeBytes, text, n.ID)
-	if err == nil && changed == 0 {
-		return noSnapshot(n.ID)
+	if n, err = s.Snapshot(ctx, id); err != nil {
+		return nil, false, err
 	}
-	return err
+	return n, rows > 0, nil
 }
 
 // Snapshot implements store.Store.

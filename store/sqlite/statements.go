@@ -11,9 +11,9 @@ type statements struct {
 	putSandbox, putSandboxDurably, forgetSandboxes *sql.Stmt
 	sandbox                                        *sql.Stmt
 
-	putSnapshot, addSnapshot, updateSnapshot, deleteSnapshot *sql.Stmt
-	snapshot, allSnapshots                                   *sql.Stmt
-	snapshotSum, snapshotSumAll                              *sql.Stmt
+	putSnapshot, addSnapshot, setSnapshotDurable, deleteSnapshot *sql.Stmt
+	snapshot, allSnapshots                                       *sql.Stmt
+	snapshotSum, snapshotSumAll                                  *sql.Stmt
 
 	putToken, deleteToken, touchToken *sql.Stmt
 	tokenByHash, tokens               *sql.Stmt
@@ -65,7 +65,8 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.durable, &st.putSnapshot, putSnapshotSQL + `VALUES (?, ?, ?, ?, ?, ?, ?)` + replaceSnapshotSQL},
 		{s.durable, &st.addSnapshot, putSnapshotSQL + `SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
 			WHERE max(0, (SELECT coalesce(sum(bytes), 0) FROM snapshots WHERE project = ?2 AND id <> ?1) - ?8) + ?6 <= ?9` + replaceSnapshotSQL},
-		{s.durable, &st.updateSnapshot, `UPDATE snapshots SET name = ?, bytes = ?, record = ? WHERE id = ?`},
+		{s.durable, &st.setSnapshotDurable, `UPDATE snapshots SET record = json_set(record, '$.durable', ?1)
+			WHERE id = ?2 AND json_extract(record, '$.durable') IS NOT ?1`},
 		{s.durable, &st.deleteSnapshot, `DELETE FROM snapshots WHERE id = ?`},
 		{s.read, &st.snapshot, `SELECT record FROM snapshots WHERE id = ?`},
 		{s.read, &st.snapshotSum, `SELECT count(*), coalesce(sum(bytes), 0) FROM snapshots WHERE project = ?`},

@@ -51,18 +51,55 @@ func testSnapshots(t *testing.T, f *fixture) {
 	testSnapshotSums(f, map[string]int64{"p": want.SizeBytes + 7, "q": 1 << 40, "": want.SizeBytes + 7 + 1<<40})
 
 	updated := *other
-	updated.Durable = bothy.DurableStore
-	f.must(f.UpdateSnapshot(f.ctx, &updated))
-	got, err = f.Snapshot(f.ctx, updated.ID)
+	updated.Durable, updated.Name = bothy.DurableStore, "a\x00\xff\u2028\"name"
+	got, changed, err := f.SetSnapshotDurable(f.ctx, other.ID, bothy.DurableStore)
 	f.must(err)
-	equal(t, got.Durable, bothy.DurableStore)
+	if got.Durable != bothy.DurableStore || !changed {
+		t.Errorf("the snapshot is kept as %q, and that changed: %v", got.Durable, changed)
+	}
+	if _, changed, err = f.SetSnapshotDurable(f.ctx, other.ID, bothy.DurableStore); err != nil || changed {
+		t.Errorf("the same again: %v %v", changed, err)
+	}
+	testDurableRace(f, &updated)
 
 	f.must(f.DeleteSnapshot(f.ctx, "whole"))
-	f.wantCode(f.UpdateSnapshot(f.ctx, want), bothy.CodeSnapshotNotFound)
+	_, _, err = f.SetSnapshotDurable(f.ctx, "whole", bothy.DurableHost)
+	f.wantCode(err, bothy.CodeSnapshotNotFound)
 	testSnapshotSums(f, map[string]int64{"p": 7})
 	_, err = f.Snapshot(f.ctx, "whole")
 	f.wantCode(err, bothy.CodeSnapshotNotFound)
 	f.wantCode(f.DeleteSnapshot(f.ctx, "whole"), bothy.CodeSnapshotNotFound)
+}
+
+// testDurableRace changes where a snapshot is kept while others change that, too, and the rest
+// of it: each change is reported once, and nothing is overwritten.
+func testDurableRace(f *fixture, n *bothy.Snapshot) {
+	f.Helper()
+	n.Durable = bothy.DurableHost
+	f.must(f.PutSnapshot(f.ctx, n))
+	var changes atomic.Int64
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			_, changed, err := f.SetSnapshotDurable(f.ctx, n.ID, bothy.DurableStore)
+			if err != nil {
+				f.Error(err)
+			}
+			if changed {
+				changes.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if changes.Load() != 1 {
+		f.Errorf("%d of them changed it", changes.Load())
+	}
+	n.Durable = bothy.DurableStore
+	got, err := f.Snapshot(f.ctx, n.ID)
+	f.must(err)
+	if got.Durable != n.Durable || got.SizeBytes != n.SizeBytes || got.SandboxID != n.SandboxID || !got.CreatedAt.Equal(n.CreatedAt) {
+		f.Errorf("it is %+v", got)
+	}
 }
 
 // testSnapshotSums compares the sums of projects, and counts with the lists.
