@@ -21,14 +21,14 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// Leases of hosts, in seconds. A host is given up after a third more: by lease none is, however busy
-// this computer is. Tests that wait for that have hosts with shortLease.
+// Leases of hosts, in seconds. A host is given up after a third more. With lease no host is given up,
+// however busy this computer is; tests that wait for it use shortLease.
 const (
 	lease      = 60
 	shortLease = 15
 )
 
-// newMortalHosts is newHosts, with a short lease.
+// newMortalHosts is newHosts with a short lease.
 func newMortalHosts(t *testing.T, names ...string) (hosts []*server) {
 	t.Helper()
 	return newHostsWith(t, func(_ int, settings, store string) (string, string) { return mortal(settings), store }, names...)
@@ -40,13 +40,13 @@ func withLease(settings string, seconds int) string {
 	return strings.Replace(settings, fmt.Sprintf("lease_seconds: %d", lease), fmt.Sprintf("lease_seconds: %d", seconds), 1)
 }
 
-// newHosts starts hosts that share a database, each with a home of its own.
+// newHosts starts hosts that share a database. Each has its own home.
 func newHosts(t *testing.T, names ...string) (hosts []*server) {
 	t.Helper()
 	return newHostsWith(t, func(_ int, settings, store string) (string, string) { return settings, store }, names...)
 }
 
-// newHostsWith is newHosts, with other settings, and another way to the database, for each.
+// newHostsWith is newHosts with different settings and a different URL of the database for each host.
 func newHostsWith(t *testing.T, change func(i int, settings, store string) (string, string), names ...string) (hosts []*server) {
 	t.Helper()
 	pg := pgtest.ForTest(t)
@@ -74,7 +74,7 @@ func newHostsWith(t *testing.T, change func(i int, settings, store string) (stri
 	return hosts
 }
 
-// admits lets another server join. The commands of both use the same key of the API.
+// admits lets another server join. The commands of both use the same API key.
 func (s *server) admits(t *testing.T, other *server) {
 	t.Helper()
 	invited, err := s.Hosts.InviteHost(t.Context())
@@ -105,15 +105,15 @@ func (s *server) admits(t *testing.T, other *server) {
 	}
 }
 
-// at is the same sandbox, asked for at another host.
+// at returns the same sandbox, used through another host.
 func (b *box) at(s *server) *box {
 	other := *b
 	other.s = s
 	return &other
 }
 
-// A token lets one host in, once. A host that is cordoned gets no new sandboxes, and only one
-// that is lost is forgotten.
+// A join token admits one host, once. A cordoned host gets no new sandboxes, and only a lost host
+// can be removed.
 func TestAHostIsManaged(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
@@ -154,7 +154,7 @@ func TestAHostIsManaged(t *testing.T) {
 	}
 }
 
-// Every host answers for every sandbox.
+// Every host serves requests for every sandbox.
 func TestAnyHostAnswers(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
@@ -190,8 +190,8 @@ func TestAnyHostAnswers(t *testing.T) {
 	}
 }
 
-// A host that is killed and started again has its sandboxes as before; one that is not has
-// none of them after a while, and the others say what became of them.
+// A host that is killed and started again keeps its sandboxes. One that stays down is given up, and
+// the other hosts say what became of its sandboxes.
 func TestAHostDies(t *testing.T) {
 	t.Parallel()
 	hosts := newMortalHosts(t, "one", "two")
@@ -225,11 +225,11 @@ func TestAHostDies(t *testing.T) {
 	if ended.Ended.Reason != bothy.EndHostLost {
 		t.Errorf("it ended with %+v", ended.Ended)
 	}
-	// Its snapshot is on the dead host alone: it waits for it.
+	// Its snapshot is only on the dead host, so it waits for that.
 	if _, err := two.Snapshots.Resume(t.Context(), paused.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeStore {
 		t.Errorf("a sandbox whose snapshot is away was resumed: %v", err)
 	}
-	// Whoever does not want to wait deletes it, also without that host.
+	// It can be deleted without that host.
 	if err := two.Sandboxes.Terminate(t.Context(), unwanted["the API"].id); err != nil {
 		t.Errorf("a sandbox whose snapshot is away cannot be deleted: %v", err)
 	}
@@ -262,7 +262,7 @@ func TestAHostDies(t *testing.T) {
 	}
 }
 
-// awaitEvent waits for an event of a sandbox, also one that was before.
+// awaitEvent waits for an event of a sandbox, which may be past already.
 func (s *server) awaitEvent(t *testing.T, id string, kind string) (found bothy.Event) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
@@ -303,8 +303,8 @@ func (s *server) awaitEndOf(t *testing.T, id string) *bothy.Sandbox {
 	return found
 }
 
-// A host that is stopped for so long that it was given up ends its sandboxes before it does
-// anything else, and joins again.
+// A host that is stopped until it is given up ends its sandboxes before it does anything else, and
+// joins again.
 func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
 	t.Parallel()
 	hosts := newMortalHosts(t, "one", "two")
@@ -335,8 +335,7 @@ func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
 	b.at(one).usable()
 }
 
-// A host that stands still for so short a time that its lease is not in doubt is noticed only
-// by who waits for it.
+// A host that is stopped for less time than its lease delays requests, and has no other effect.
 func TestAHostIsAwayForAMoment(t *testing.T) {
 	t.Parallel()
 	hosts := newMortalHosts(t, "one", "two")

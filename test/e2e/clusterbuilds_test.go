@@ -10,15 +10,15 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// makes reports whether a host makes, or has made, a build.
+// makes reports whether a host runs, or has run, a build.
 func (s *server) makes(id string) bool {
 	all, err := filepath.Glob(filepath.Join(s.Home, "builds", "records", id+"*"))
 	return err == nil && len(all) > 0
 }
 
-// Builds of templates are known to every host: their state, their logs as they grow, and how to
-// end them. Identical requests meet, wherever they arrive, and a build of a host that is lost is
-// said to be so and can be started again.
+// Every host knows the builds of templates: their state, their growing logs, and how to end them.
+// Identical requests share a build, whichever hosts they reach. A build of a lost host is reported as
+// lost and can be started again.
 func TestAnyHostKnowsABuild(t *testing.T) {
 	t.Parallel()
 	hosts := newMortalHosts(t, "one", "two")
@@ -106,7 +106,7 @@ func TestAnyHostKnowsABuild(t *testing.T) {
 		t.Errorf("built again, it is %+v, %v", got, err)
 	}
 
-	// Back again, the first host continues what it was making, as any server does.
+	// When it is back, the first host continues its build, as any server does.
 	if err := hosts[maker].Start(); err != nil {
 		t.Fatal(err)
 	}

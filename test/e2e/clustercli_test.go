@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// Every mistake with the commands for hosts is answered with what to do.
+// Errors of the commands for hosts say what to do.
 func TestHostsCommandsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
@@ -73,7 +73,7 @@ func TestHostsCommandsSayWhatToDo(t *testing.T) {
 	if out, err := run(hosts[0], "move", b.id, "two"); err == nil || !strings.Contains(out, "it is cordoned") || !strings.Contains(out, "`bothy host uncordon two`") {
 		t.Errorf("a move to a host that is cordoned: %v: %s", err, out)
 	}
-	// One that is put under another name while it has sandboxes.
+	// A host that gets another name while it has sandboxes.
 	one := hosts[0]
 	if err := one.Stop(); err != nil {
 		t.Fatal(err)

@@ -18,11 +18,11 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// wire is the way from a host to the database, which can be cut: bytes then go nowhere, as on
-// a network that is broken, and no connection ends.
+// wire is a proxy between a host and the database, which can be cut: bytes are then lost, as on a
+// broken network, and no connection ends.
 type wire struct {
 	dir string
-	// delay is for how long what is sent is under way.
+	// delay is the latency.
 	delay atomic.Int64
 
 	mu    sync.Mutex
@@ -31,7 +31,7 @@ type wire struct {
 
 const pgSocket = ".s.PGSQL.5432"
 
-// newWire leads to the database of a URL, and returns the URL of its near end.
+// newWire makes a proxy to the database of a URL, and returns the URL of the proxy.
 func newWire(t *testing.T, database string) (*wire, string) {
 	t.Helper()
 	u, err := url.Parse(database)
@@ -121,7 +121,7 @@ func (w *wire) mend() {
 	close(w.whole)
 }
 
-// ear hears what sandboxes send to this computer.
+// ear receives what sandboxes send to this computer.
 type ear struct {
 	conn *net.UDPConn
 	mu   sync.Mutex
@@ -150,7 +150,7 @@ func newEar(t *testing.T) *ear {
 	return newEarAt(t, outside(t))
 }
 
-// newEarAt is an ear at an address of this computer.
+// newEarAt returns an ear at an address of this computer.
 func newEarAt(t *testing.T, ip net.IP) *ear {
 	t.Helper()
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: ip})
@@ -180,14 +180,14 @@ func (e *ear) heard() (time.Time, string) {
 	return e.at, e.last
 }
 
-// await waits until something is heard that was sent after now.
+// await waits until something is received that was sent after now.
 func (e *ear) await(t *testing.T) {
 	t.Helper()
 	_, before := e.heard()
 	eventually(t, "the sandbox is heard", func() bool { _, now := e.heard(); return now != before })
 }
 
-// talk has a sandbox send numbers without end.
+// talk has a sandbox send numbers forever.
 func (e *ear) talk(b *box) {
 	b.Helper()
 	program := fmt.Sprintf(`import itertools, socket, time
@@ -202,7 +202,7 @@ for n in itertools.count():
 	e.await(b.T)
 }
 
-// cutHosts are two hosts, of which the first has a wire to the database.
+// cutHosts are two hosts, the first of which reaches the database through a wire.
 func cutHosts(t *testing.T) (one, two *server, w *wire, e *ear, b *box) {
 	t.Helper()
 	e = newEar(t)
@@ -219,7 +219,7 @@ func cutHosts(t *testing.T) (one, two *server, w *wire, e *ear, b *box) {
 	return one, two, w, e, b
 }
 
-// leaseEnd is until when the others take a host for alive, by what the database says.
+// leaseEnd returns the end of a host's lease in the database.
 func leaseEnd(t *testing.T, asked *server, name string) time.Time {
 	t.Helper()
 	now := time.Now()
@@ -236,8 +236,8 @@ func leaseEnd(t *testing.T, asked *server, name string) time.Time {
 	return now
 }
 
-// A host that is cut off from the database freezes its sandboxes before its lease ends: nothing
-// leaves them from then on. Once they are another's, or ended, they are gone, and so is it.
+// A host that is cut off from the database freezes its sandboxes before its lease ends: from then on
+// they send nothing. Once it is given up, it ends them and then itself.
 func TestNothingLeavesAHostThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	one, two, w, e, b := cutHosts(t)
@@ -271,7 +271,7 @@ func TestNothingLeavesAHostThatIsCutOff(t *testing.T) {
 	}
 }
 
-// A host that has the database again before its lease ends continues as if nothing had been.
+// A host that reaches the database again before its lease ends continues as before.
 func TestAHostThatIsCutOffForAMomentGoesOn(t *testing.T) {
 	t.Parallel()
 	one, two, w, e, b := cutHosts(t)

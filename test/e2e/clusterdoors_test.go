@@ -19,7 +19,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// agent calls a tool as an agent's client does.
+// agent calls a tool as an MCP client does.
 func (s *server) agent(t *testing.T, tool string, args map[string]any) *sdk.CallToolResult {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
@@ -38,8 +38,8 @@ func (s *server) agent(t *testing.T, tool string, args map[string]any) *sdk.Call
 	return r
 }
 
-// Whatever goes to a sandbox may go through a host that does not have it: terminals, ports,
-// links, streams, large files, agents and E2B's SDKs.
+// A sandbox can be used through a host that does not have it: terminals, ports, links, streams, large
+// files, agents and E2B's SDKs.
 func TestAnyHostCarriesWhatGoesToASandbox(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
@@ -205,7 +205,7 @@ func TestAnyHostCarriesWhatGoesToASandbox(t *testing.T) {
 	})
 }
 
-// raw asks a server for something outside of the client.
+// raw sends a request to a server without the client.
 func (s *server) raw(t *testing.T, method, path, body string, header http.Header) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.URL()+path, strings.NewReader(body))

@@ -19,7 +19,7 @@ func newHostsOf(t *testing.T, url string, names ...string) []*server {
 	return newHostsWith(t, func(_ int, settings, _ string) (string, string) { return settings, url }, names...)
 }
 
-// The database is restarted, and crashes. Hosts continue with what they have, and with each other.
+// The database is restarted, and crashes. Hosts keep their sandboxes and stay in the cluster.
 func TestHostsWhileTheDatabaseComesAndGoes(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.ForTest(t)
@@ -47,7 +47,7 @@ func TestHostsWhileTheDatabaseComesAndGoes(t *testing.T) {
 	}
 }
 
-// Nothing that hosts do needs a connection of its own to the database.
+// Hosts need no dedicated connection to the database.
 func TestHostsThroughPgBouncer(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.ForTest(t)
@@ -66,8 +66,8 @@ func TestHostsThroughPgBouncer(t *testing.T) {
 	wg.Wait()
 }
 
-// A database that was restored from an old backup does not know what hosts have. They end no
-// sandbox for its sake, and do not join it; with the newest one they continue.
+// A database that was restored from an old backup lacks what hosts have. They do not end their
+// sandboxes because of it, and do not join it; with the newest database they continue.
 func TestHostsRefuseAnOldDatabase(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.ForTest(t)

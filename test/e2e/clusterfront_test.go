@@ -15,8 +15,7 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-// send sends a request as a browser's page or an agent does, and returns the answer with its
-// body still to be read.
+// send sends a request as a browser or an agent does, and returns the answer, whose body is unread.
 func (s *server) send(ctx context.Context, t *testing.T, method, path, body string, header http.Header) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, s.URL()+path, strings.NewReader(body))
@@ -32,8 +31,8 @@ func (s *server) send(ctx context.Context, t *testing.T, method, path, body stri
 	return res
 }
 
-// A browser may be led to another host with each of its requests: links to the console, logins
-// and logging out count on all of them.
+// A balancer may send each request of a browser to another host: links to the console, logins and
+// logging out are valid on all of them.
 func TestAnyHostKnowsALogin(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
@@ -132,8 +131,8 @@ func (a *agent) call(s *server, method, params string) string {
 	return ""
 }
 
-// The messages of a session may go to any host, and continue when the host that began it is
-// started again, or lost.
+// The messages of a session may go to any host, also after the host that began it was restarted or
+// lost.
 func TestAnyHostContinuesTheSessionOfAnAgent(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
@@ -170,7 +169,7 @@ func TestAnyHostContinuesTheSessionOfAnAgent(t *testing.T) {
 		t.Errorf("the session's stream, at the other host: %s", stream.Status)
 	}
 	stop()
-	// Another's key is not let into it.
+	// The key of another project cannot use it.
 	other, err := one.Tokens.CreateToken(ctx, bothy.TokenCreate{Scopes: bothy.AllScopes})
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +183,7 @@ func TestAnyHostContinuesTheSessionOfAnAgent(t *testing.T) {
 	if err := one.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// A message that was on its way to the host as it died may have been done, and is refused.
+	// A message in flight when the host died may have been handled, and is refused.
 	eventually(t, "the other host answers in the place of one that is away", func() bool {
 		return two.send(ctx, t, http.MethodPost, "/api/sandboxes/mcp", `{"jsonrpc":"2.0","id":2000,"method":"tools/list","params":{}}`, a.header(two)).StatusCode == http.StatusOK
 	})
@@ -206,7 +205,7 @@ func TestAnyHostContinuesTheSessionOfAnAgent(t *testing.T) {
 	}
 }
 
-// What a plan allows holds for all hosts together, whichever are asked at the same moment.
+// The limits of a plan apply to all hosts together, also to concurrent requests.
 func TestHostsCountAPlanTogether(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
@@ -273,7 +272,7 @@ func TestHostsCountAPlanTogether(t *testing.T) {
 	if err != nil || len(list.Items) != most {
 		t.Errorf("%d are listed, with those that were refused: %v", len(list.Items), err)
 	}
-	// Paused ones do not count, and of those that wake at one moment not too many do.
+	// Paused ones do not count, and concurrent resumes do not exceed the limit.
 	for _, id := range made {
 		if _, err := doors[1].Snapshots.Pause(ctx, id, bothy.PauseOptions{}); err != nil {
 			t.Fatal(err)

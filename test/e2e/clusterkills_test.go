@@ -31,9 +31,9 @@ func kills(t *testing.T) int {
 	return n
 }
 
-// One of three hosts after the other is killed, and started again, while sandboxes are made, used,
-// paused, resumed and moved through all of them. No sandbox is ever on two hosts, none that was
-// paused is lost, and no request that is repeated under its key is answered in two ways.
+// Three hosts are killed in turn and started again, while sandboxes are created, used, paused, resumed
+// and moved through all of them. No sandbox is ever on two hosts, no paused one is lost, and a request
+// that is repeated with its idempotency key gets the same answer.
 func TestHostsAreKilledAtRandom(t *testing.T) {
 	t.Parallel()
 	names := []string{"one", "two", "three"}
@@ -48,7 +48,7 @@ func TestHostsAreKilledAtRandom(t *testing.T) {
 		boxes[i] = hosts[i%3].newBox(t, bothy.SandboxCreate{MemoryMB: 64, AutoResume: i%2 == 0})
 		boxes[i].sh("", fmt.Sprintf("echo content %d >/workspace/file", i))
 	}
-	// pick is a host to ask; which may be away.
+	// pick returns a host to use, which may be down.
 	alive := func(i int) *server { return hosts[i%3] }
 	for round := range n {
 		ctx, cancel := context.WithTimeout(t.Context(), hangs)
@@ -126,7 +126,7 @@ func TestHostsAreKilledAtRandom(t *testing.T) {
 	}
 }
 
-// settled checks that a sandbox is on one host, and has what it had.
+// settled checks that a sandbox is on exactly one host and complete.
 func (b *box) settled(t *testing.T, hosts []*server, what, content string) {
 	t.Helper()
 	eventually(t, what+": it is running or paused", func() bool {

@@ -22,26 +22,26 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// load has users work in sandboxes through all hosts until it ends: each adds lines to a file, and
-// counts them. What is refused must say why, and that it can be tried again.
+// load is the work of users in sandboxes, through all hosts: each appends lines to a file, and counts
+// them. An error must name its reason and be retriable.
 type load struct {
 	t     *testing.T
 	hosts []*server
 	boxes []*box
-	// closed are hosts that nobody uses, as a balancer has it before a server is stopped.
+	// closed are hosts that get no requests, as a balancer arranges before a server is stopped.
 	closed  []sync.RWMutex
 	stop    context.CancelFunc
 	users   sync.WaitGroup
 	did     []atomic.Int64
 	refused atomic.Int64
-	// unknown is how many commands were refused that may have been done all the same.
+	// unknown counts failed commands that may have been executed.
 	unknown []int64
 }
 
-// breathe leaves the processors to others for a moment, where something is repeated.
+// breathe is the pause between repetitions, which leaves processor time to the servers.
 func breathe() { time.Sleep(20 * time.Millisecond) }
 
-// newLoad begins with one user for each sandbox, in which a process runs as well.
+// newLoad starts one user for each sandbox, and a process in it.
 func newLoad(t *testing.T, hosts []*server, boxes []*box) *load {
 	l := &load{t: t, hosts: hosts, boxes: boxes, closed: make([]sync.RWMutex, len(hosts)), did: make([]atomic.Int64, len(boxes)), unknown: make([]int64, len(boxes))}
 	for _, b := range boxes {
@@ -96,7 +96,7 @@ func retriable(err error) bool {
 	return false
 }
 
-// worked waits until every user has got something done since now.
+// worked waits until every user has completed a command from now on.
 func (l *load) worked() {
 	l.t.Helper()
 	before := make([]int64, len(l.did))
@@ -108,7 +108,7 @@ func (l *load) worked() {
 	}
 }
 
-// ends has the users stop, and checks that each sandbox is there once, with its process.
+// ends stops the users, and checks that each sandbox exists once, with its process.
 func (l *load) ends() {
 	l.t.Helper()
 	l.stop()
@@ -128,8 +128,8 @@ func (l *load) ends() {
 	l.t.Logf("%d refusals", l.refused.Load())
 }
 
-// One host after the other is drained and started again as another build of the program, while all
-// sandboxes are used. Nobody notices.
+// Each host is drained and restarted with another build of the program in turn, while all sandboxes are
+// used. No request fails.
 func TestHostsAreUpgradedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two", "three")
@@ -141,7 +141,7 @@ func TestHostsAreUpgradedOneAfterTheOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Other bytes, unless a whole other build is given.
+	// The same program with other bytes, unless another build is given.
 	other := os.Getenv("BOTHY_TEST_UPGRADE_B")
 	if other == "" {
 		other = filepath.Join(hosts[0].Dir, "bothy-other")
@@ -195,16 +195,16 @@ func copyOf(from, to string) error {
 	if _, err := io.Copy(out, in); err != nil {
 		return err
 	}
-	// What follows the program is nothing to whoever runs it.
+	// Appended bytes do not affect a program.
 	if _, err := out.WriteString("another build\n"); err != nil {
 		return err
 	}
 	return out.Close()
 }
 
-// The database is restarted, slow, away for so long that sandboxes stand still, and replaced by
-// its replica, while sandboxes are used and made. None is lost or there twice; what cannot be done
-// is refused with a reason and a time.
+// The database is restarted, slow, unavailable until sandboxes are frozen, and replaced by its replica,
+// while sandboxes are used and created. None is lost or duplicated; requests that cannot be served are
+// refused with a reason and a time to retry.
 func TestHostsUnderLoadWhileTheDatabaseFails(t *testing.T) {
 	t.Parallel()
 	for _, bouncer := range []bool{false, true} {
@@ -240,7 +240,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 	}
 	l := newLoad(t, hosts, boxes)
 	l.worked()
-	// Each request has a key, and is repeated until it is done: as many sandboxes as requests.
+	// Each request has an idempotency key, and is repeated until it succeeds: as many sandboxes as requests.
 	ctx, enough := context.WithCancel(t.Context())
 	var made sync.WaitGroup
 	var all, doubled atomic.Int64
@@ -290,7 +290,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 		}
 		works("the database was restarted")
 	}
-	// Away for so long that all sandboxes stand still, and shorter than a lease.
+	// Unavailable until all sandboxes are frozen, for less than a lease.
 	now.End(syscall.SIGINT)
 	for _, s := range hosts {
 		s.awaitStill(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// What runs on a host that dies becomes what its owner wanted: it is resumed elsewhere at once,
-// or paused, at its last snapshot that is in the object storage, or ends.
+// Sandboxes of a host that dies follow their on_host_loss: they are resumed elsewhere at once or paused
+// at their last snapshot in the object storage, or they end.
 func TestAHostDiesWithItsSandboxes(t *testing.T) {
 	t.Parallel()
 	hosts, _ := newStoringHosts(t, "one", "two", "three")
@@ -67,7 +67,7 @@ func TestAHostDiesWithItsSandboxes(t *testing.T) {
 		t.Errorf("%+v %v", sb, err)
 	}
 
-	// What has failed is started again by one call, on any host, as it began.
+	// A failed sandbox is restarted by one call, on any host, from its template.
 	again, err := three.Sandboxes.Restart(t.Context(), failed.id)
 	if err != nil || again.ID != failed.id || again.State != bothy.StateRunning || again.Ended != nil {
 		t.Fatalf("%+v %v", again, err)
@@ -90,7 +90,8 @@ func TestAHostDiesWithItsSandboxes(t *testing.T) {
 	}
 }
 
-// What waits to be resumed and finds no host with room says so, and is resumed once there is one.
+// A sandbox that waits to be resumed and finds no host with room reports that, and is resumed once there
+// is one.
 func TestAHostDiesAndTheOthersAreFull(t *testing.T) {
 	t.Parallel()
 	hosts, _ := newStoringHosts(t, "one", "two")
@@ -131,7 +132,7 @@ func TestAHostDiesAndTheOthersAreFull(t *testing.T) {
 	b.usable()
 }
 
-// awaitCheckpoint waits until a checkpoint that was begun from now on is in the object storage.
+// awaitCheckpoint waits until a checkpoint that began after now is in the object storage.
 func (b *box) awaitCheckpoint() *bothy.Snapshot {
 	b.Helper()
 	seen := map[string]bool{}
@@ -148,7 +149,7 @@ func (b *box) awaitCheckpoint() *bothy.Snapshot {
 		return found
 	}
 	look()
-	// The first that is new then may have been begun before, and the one after it was not.
+	// The first new one may have begun before; the second did not.
 	fresh := 0
 	for deadline := time.Now().Add(hangs); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if n := look(); n != nil {
@@ -161,8 +162,8 @@ func (b *box) awaitCheckpoint() *bothy.Snapshot {
 	return nil
 }
 
-// Checkpoints bound what the loss of a host takes with it, also of a sandbox that was moved, and
-// keep no command waiting.
+// Checkpoints limit how much is lost with a host, also of a sandbox that was moved, and delay no
+// command.
 func TestAHostDiesAndACheckpointIsLeft(t *testing.T) {
 	t.Parallel()
 	hosts, _ := newStoringHosts(t, "one", "two")

@@ -42,8 +42,8 @@ func sandboxesOn(t *testing.T, s *server) map[string]int {
 	return on
 }
 
-// A sandbox that is moved continues with its memory, processes, files, snapshots and time on the
-// other host, and nothing of it stays behind; also one that is paused, and back again.
+// A sandbox that is moved continues on the other host with its memory, processes, files, snapshots and
+// remaining time, and nothing of it remains on the first; so does a paused one, and one that moves back.
 func TestASandboxIsMoved(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
@@ -105,7 +105,7 @@ func TestASandboxIsMoved(t *testing.T) {
 	if sb := b.get(); sb.State != bothy.StatePaused {
 		t.Errorf("it is %s", sb.State)
 	}
-	// Both hosts still know it after they were killed.
+	// Both hosts still know where it is after they were killed.
 	for _, s := range hosts {
 		if err := s.Kill(); err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestASandboxIsMoved(t *testing.T) {
 	b.usable()
 }
 
-// A virtual machine is moved as well.
+// A virtual machine can be moved too.
 func TestASandboxIsMovedInAVirtualMachine(t *testing.T) {
 	t.Parallel()
 	needEngine(t, "microvm")
@@ -176,9 +176,8 @@ func TestASandboxIsMovedInAVirtualMachine(t *testing.T) {
 	}
 }
 
-// Nobody who uses sandboxes notices that their host is drained: commands that are run in them
-// all the while, through a third host, by their own and by the one that they go to, all succeed,
-// each once.
+// A drain does not disturb users: commands that run in the sandboxes during it, through a third host,
+// their own and the one that they move to, all succeed exactly once.
 func TestAHostIsDrainedUnderLoad(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two", "three")
@@ -249,7 +248,7 @@ func TestAHostIsDrainedUnderLoad(t *testing.T) {
 		slices.Sort(still)
 		t.Logf("they stood still for %v ms", still)
 	}
-	// It takes none until that is wanted.
+	// It takes none until it is uncordoned.
 	sb := hosts[0].newBox(t, smallest)
 	if on := sandboxesOn(t, hosts[1]); on["one"] != 0 {
 		t.Errorf("a host that is drained took %s: %v", sb.id, on)
@@ -270,7 +269,7 @@ func (s *server) cli(t *testing.T, program string, args ...string) (string, erro
 	return string(out), err
 }
 
-// What cannot be moved continues where it is, and the command says why.
+// A sandbox that cannot be moved stays where it is, and the command says why.
 func TestADrainThatCannotEnd(t *testing.T) {
 	t.Parallel()
 	hosts := newMortalHosts(t, "one", "two")
@@ -294,8 +293,8 @@ func TestADrainThatCannotEnd(t *testing.T) {
 			t.Errorf("the host %s is %s", h.Name, h.State)
 		}
 	}
-	// A hook that runs before the server is stopped drains the host that it is on, until that
-	// is started again.
+	// A hook that runs before the server is stopped drains its host, until the server is started
+	// again.
 	for _, h := range []string{"one", "two"} {
 		if _, err := one.Hosts.UpdateHost(t.Context(), h, bothy.HostUpdate{State: bothy.HostUp}); err != nil {
 			t.Fatal(err)
@@ -329,14 +328,13 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// moveSteps are the moments in a move at which a host may die, by the host.
+// moveSteps are the steps of a move at which a host may die, by host.
 var moveSteps = []struct{ dies, step string }{
 	{"one", "move.accepted"}, {"one", "move.stopped"}, {"one", "move.sent"}, {"one", "move.over"},
 	{"two", "move.received"}, {"two", "move.awake"}, {"two", "move.taken"},
 }
 
-// Whichever host is killed at whichever moment of a move: one host has the sandbox afterwards,
-// with all that was in it.
+// Either host is killed at each step of a move. Afterwards one host has the sandbox, complete.
 func TestHostsAreKilledWhileASandboxMoves(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
@@ -417,7 +415,7 @@ func TestHostsAreKilledWhileASandboxMoves(t *testing.T) {
 	}
 }
 
-// ownBox is a new sandbox on the first host, which this is.
+// ownBox creates a sandbox on the first host.
 func (s *server) ownBox(t *testing.T) *box {
 	t.Helper()
 	return s.boxOn(t, "one", smallest)

@@ -21,9 +21,9 @@ import (
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
 )
 
-// wires is a network with a namespace for each of its nodes, any two of which can be cut off from
-// each other. What is sent over a cut is lost without a word. This computer is in it as well, at
-// the address of self, and is cut off from nobody.
+// wires is a network with a namespace for each node. Any two nodes can be cut off from each other:
+// packets between them are then silently lost. This computer is in the network too, at the address self,
+// and is never cut off.
 type wires struct {
 	*testing.T
 	name  string
@@ -31,12 +31,11 @@ type wires struct {
 	nodes []string
 }
 
-// newWires makes a network of nodes. It needs root and iproute2, and nothing of the kernel's
-// firewalls.
+// newWires makes a network of nodes. It needs root and iproute2, but no firewall of the kernel.
 func newWires(t *testing.T, nodes ...string) *wires {
 	t.Helper()
 	w := &wires{T: t, nodes: nodes}
-	// A network that another process has is locked; of one that has ended there may be something left.
+	// The network of another process is locked; one that has ended may have left its network behind.
 	for n := 100; ; n++ {
 		if n == 200 {
 			t.Fatal("no network is free")
@@ -108,7 +107,7 @@ func (w *wires) address(node string) string {
 	return ""
 }
 
-// cut cuts nodes off from each other: what one sends to another goes to a card that nobody has.
+// cut cuts nodes off from each other: their packets go to a hardware address that no node has.
 func (w *wires) cut(a string, from ...string) {
 	w.Helper()
 	for _, b := range from {
@@ -127,8 +126,7 @@ func (w *wires) mend(a string, from ...string) {
 	}
 }
 
-// serve has what listens on an address of this computer answer at a node as well, and returns the
-// address there.
+// serve forwards an address of a node to an address of this computer, and returns the former.
 func (w *wires) serve(node, network, address string) string {
 	w.Helper()
 	l, err := listenIn(w.namespace(node), w.address(node)+":0")
@@ -199,8 +197,8 @@ func carryTo(ctx context.Context, near net.Conn, network, address string) {
 	both.Wait()
 }
 
-// farHosts are hosts in namespaces of their own, with a database and object storage that are
-// reached over the same network.
+// farHosts are hosts in separate namespaces, which reach the database and the object storage over the
+// same network.
 type farHosts struct {
 	*wires
 	hosts   []*server

@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// A host that has no room refuses, and the next is asked: whichever way a sandbox is asked for.
+// If a host has no room, the next one is asked, whichever API creates the sandbox.
 func TestAHostThatIsFullLeavesSandboxesToOthers(t *testing.T) {
 	t.Parallel()
 	hosts := newHostsWith(t, func(i int, settings, store string) (string, string) {
@@ -91,7 +91,7 @@ func TestAHostThatIsFullLeavesSandboxesToOthers(t *testing.T) {
 	}
 }
 
-// The sandboxes of a project are spread over hosts that have as much to do.
+// The sandboxes of a project are spread over equally busy hosts.
 func TestHostsShareTheSandboxesOfAProject(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two", "three")

@@ -15,18 +15,17 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// bare is the template that only the first host of these tests has.
+// bare is the template that at first only the first host has.
 const bare = "python-3.12-bare"
 
-// ownTemplates gives hosts folders of templates of their own: the first one has a template, and
-// the others nothing.
+// ownTemplates gives each host its own folder of templates: the first has one template, the others none.
 func ownTemplates(t *testing.T, name string) (folder func(i int) string) {
 	t.Helper()
 	shared, err := testserver.Templates()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// On the same disk, where images can be linked.
+	// On the same disk, so that images can be hard-linked.
 	root, err := os.MkdirTemp(filepath.Dir(shared), "own-templates-")
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +63,7 @@ func ownTemplates(t *testing.T, name string) (folder func(i int) string) {
 	return folder
 }
 
-// newOwnHosts are hosts of which only the first one has a template.
+// newOwnHosts starts hosts of which only the first has a template.
 func newOwnHosts(t *testing.T, names ...string) (hosts []*server, folder func(i int) string) {
 	t.Helper()
 	folder = ownTemplates(t, bare)
@@ -100,8 +99,8 @@ func (s *server) templateNames(t *testing.T) (list []string) {
 	return list
 }
 
-// A template that one host has is all hosts', without an import. One that was removed while a
-// host was unavailable does not come back with it.
+// All hosts can use a template of one host, without an import. A template that was removed while a host
+// was unavailable does not return with that host.
 func TestHostsHaveTemplatesInCommon(t *testing.T) {
 	t.Parallel()
 	names := []string{"one", "two"}
@@ -173,7 +172,7 @@ func newStoringOwnHosts(t *testing.T, names ...string) []*server {
 	}, names...)
 }
 
-// With object storage a template does not need the host that has made it.
+// With object storage, a template does not need the host that made it.
 func TestHostsFetchTemplatesFromObjectStorage(t *testing.T) {
 	t.Parallel()
 	hosts := newStoringOwnHosts(t, "one", "two")
@@ -189,9 +188,8 @@ func TestHostsFetchTemplatesFromObjectStorage(t *testing.T) {
 	}
 }
 
-// A sandbox that another engine build wrote to a snapshot wakes with its memory on a host that
-// never had that build, and fetches it: from the other host, or, once that is lost, from the
-// object storage.
+// A snapshot of another engine build is resumed with its memory on a host that never had that build: the
+// host fetches it from the other host or, once that is lost, from the object storage.
 func TestHostsWakeWhatAnotherEngineBuildWrote(t *testing.T) {
 	t.Parallel()
 	older := testserver.Variant(t, "B") // before the servers' time counts
@@ -250,7 +248,7 @@ func TestHostsWakeWhatAnotherEngineBuildWrote(t *testing.T) {
 	}
 }
 
-// buildThatLacks is the engine build that a host has and another has not.
+// buildThatLacks returns the engine build that one host has and another lacks.
 func (s *server) buildThatLacks(t *testing.T, other *server) string {
 	t.Helper()
 	all, err := builds.List(filepath.Join(s.Home, "engines"))

@@ -20,7 +20,7 @@ func (f *farHosts) boxOn(name string, req bothy.SandboxCreate) *box {
 	return f.hosts[0].boxOn(f.T, name, req)
 }
 
-// unanswered checks that a command through a host is refused with a reason, and what to do.
+// unanswered checks that a command through a host is refused with a reason and a hint.
 func (b *box) unanswered(what string) {
 	b.Helper()
 	_, err := b.exec(line("", "true"))
@@ -30,7 +30,7 @@ func (b *box) unanswered(what string) {
 	}
 }
 
-// again waits until a sandbox can be used. Whoever is refused until then is told to try again.
+// again waits until a sandbox can be used. Errors until then must be retriable.
 func (b *box) again() {
 	b.Helper()
 	eventually(b.T, "the sandbox can be used again", func() bool {
@@ -52,12 +52,12 @@ func (f *farHosts) allUp() {
 	}
 }
 
-// standsStill is what a host logs when it freezes its sandboxes for want of a lease. One of them may
-// be frozen before, as it is idle.
+// standsStill is what a host logs when it freezes its sandboxes because its lease was not renewed. An
+// idle one may be frozen before.
 const standsStill = "cannot renew this host's lease; its sandboxes are frozen"
 
-// awaitStill waits until a host's sandboxes stand still for want of a lease. On a busy computer
-// they may have done so before the host is cut off.
+// awaitStill waits until a host's sandboxes are frozen because its lease was not renewed. On a busy
+// computer they may have been frozen before the host is cut off.
 func (s *server) awaitStill(t *testing.T) {
 	t.Helper()
 	eventually(t, "its sandboxes stand still", func() (still bool) {
@@ -73,9 +73,9 @@ func (s *server) awaitStill(t *testing.T) {
 	})
 }
 
-// Any two that speak with each other are cut off: two hosts, a host and the database, a host and
-// the object storage. Users of other ways notice nothing, those of this one are told, and all is
-// well when the network is whole again.
+// Each pair that communicates is cut off: two hosts, a host and the database, a host and the object
+// storage. Requests over other paths succeed, those over this one fail with a reason, and everything
+// works once the network is repaired.
 func TestHostsThroughPartitions(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -186,7 +186,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 	if lost.Data["snapshot_id"] != kept.ID {
 		t.Errorf("the sandbox with a snapshot: %v", lost.Data)
 	}
-	// Its host still answers, and says that it cannot tell. Who comes again learns of the new one.
+	// Its host still answers, with an error. A retry finds the new host.
 	eventually(t, "the sandbox goes on elsewhere", func() bool {
 		_, err := three.Snapshots.Resume(t.Context(), a.id, bothy.ResumeOptions{})
 		if e := bothy.AsError(err); err != nil && e.RetryAfter == 0 {
@@ -228,8 +228,8 @@ func TestHostsThroughPartitions(t *testing.T) {
 // cutsVariable says how often TestHostsAreCutOffAtRandom cuts the network. `make test-cluster` sets it.
 const cutsVariable = "BOTHY_TEST_CUTS"
 
-// A wire after the other is cut for a while, while sandboxes are used, paused, resumed and moved
-// over all of them. No sandbox is lost, or on two hosts.
+// Each connection is cut for a while, while sandboxes are used, paused, resumed and moved over all of
+// them. No sandbox is lost or on two hosts.
 func TestHostsAreCutOffAtRandom(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -243,7 +243,7 @@ func TestHostsAreCutOffAtRandom(t *testing.T) {
 		}
 	}
 	names := []string{"one", "two", "three"}
-	// None is cut off for so long that it is given up.
+	// No host is cut off for long enough to be given up.
 	f := newFarHosts(t, 60, func(string) string { return "" }, names...)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -14,7 +14,7 @@ import (
 	"github.com/bothy-dev/bothy/blob/s3/s3test"
 )
 
-// fillWithNoise writes a file of several pieces, and returns its sum.
+// fillWithNoise writes a file of several chunks, and returns its checksum.
 func (b *box) fillWithNoise() (sum string) {
 	return b.sh("", "head -c 30000000 /dev/urandom >/workspace/noise; sha256sum </workspace/noise")
 }
@@ -38,7 +38,7 @@ func (b *box) wantPaused(what string) {
 	}
 }
 
-// wakesWith resumes a sandbox, which has what it had.
+// wakesWith resumes a sandbox, and checks its file.
 func (b *box) wakesWith(what, sum string) {
 	b.Helper()
 	if _, err := b.s.Snapshots.Resume(b.ctx, b.id, bothy.ResumeOptions{}); err != nil {
@@ -73,8 +73,8 @@ func pieceOf(t *testing.T, objects *s3test.Server, snapshot string) string {
 	return ""
 }
 
-// The object storage is slow, loses what it has accepted, gives back other bytes, and damages
-// what it has. No sandbox is lost by it, and all is as before once it is over.
+// The object storage is slow, loses accepted objects, returns other bytes, and damages objects. No
+// sandbox is lost, and everything works once the faults end.
 func TestHostsGetOverTheirObjectStorage(t *testing.T) {
 	t.Parallel()
 	hosts, objects := newStoringHosts(t, "one", "two")
@@ -111,8 +111,8 @@ func TestHostsGetOverTheirObjectStorage(t *testing.T) {
 	mend()
 	b.wakesWith("once the storage gives back what it has", sum)
 
-	// It moves, and its new host fetches the snapshot, of which the storage has lost a piece. The
-	// host before has it on its disk.
+	// It moves, and its new host fetches the snapshot, of which the storage has lost a chunk. The
+	// previous host has it on its disk.
 	snapshot := b.pauseStored()
 	b.moveTo("two")
 	key := pieceOf(t, objects, snapshot)
@@ -130,8 +130,8 @@ func TestHostsGetOverTheirObjectStorage(t *testing.T) {
 	}
 }
 
-// A host is killed while it carries a snapshot to the object storage. The sandbox waits for it, and
-// any host can have it afterwards.
+// A host is killed while it uploads a snapshot to the object storage. The sandbox waits for the host, and
+// any host can resume it afterwards.
 func TestAHostDiesInTheMiddleOfAnUpload(t *testing.T) {
 	t.Parallel()
 	hosts, _ := newStoringHosts(t, "one", "two")
@@ -173,7 +173,7 @@ func TestAHostDiesInTheMiddleOfAnUpload(t *testing.T) {
 	}
 }
 
-// onSmallDisk moves the state of a stopped server to a disk of its own.
+// onSmallDisk moves the state of a stopped server to a small disk.
 func (s *server) onSmallDisk(t *testing.T) {
 	t.Helper()
 	keep := t.TempDir()
@@ -187,8 +187,8 @@ func (s *server) onSmallDisk(t *testing.T) {
 	copyAll(keep, s.Home)
 }
 
-// The disk of a host fills while it fetches a snapshot, and while it carries one away. Both are done
-// once there is room.
+// The disk of a host fills while it fetches a snapshot, and while it uploads one. Both finish once there
+// is room.
 func TestAHostsDiskFillsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	hosts, objects := newStoringHosts(t, "one", "two")
@@ -210,8 +210,8 @@ func TestAHostsDiskFillsInTheMiddle(t *testing.T) {
 	two.awaitHostLost(t, b.id)
 	at := b.at(two)
 
-	// midway does something while the storage waits with the second piece that it is asked to
-	// give or take.
+	// midway calls a function while the storage delays the second chunk that is read or
+	// written.
 	midway := func(method string, do func()) (mend func()) {
 		var pieces atomic.Int32
 		reached, carryOn := make(chan struct{}), make(chan struct{})

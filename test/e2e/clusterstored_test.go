@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/blob/s3/s3test"
 )
 
-// newBlobs starts object storage, and returns the setting for it.
+// newBlobs starts object storage, and returns its setting.
 func newBlobs(t *testing.T) (*s3test.Server, string) {
 	t.Helper()
 	objects := s3test.StartIn(t, t.TempDir())
@@ -40,14 +40,14 @@ func (b *box) counts() (read func() string) {
 	return func() string { return b.sh("", "kill -0 $(cat /tmp/pid) && cat /tmp/pid") }
 }
 
-// awaitHostLost waits until the hosts that are left have decided about a sandbox of one that is not.
+// awaitHostLost waits until the remaining hosts have given up a host of a sandbox.
 func (s *server) awaitHostLost(t *testing.T, id string) bothy.Event {
 	t.Helper()
 	return s.awaitEvent(t, id, bothy.EventSandboxHostLost)
 }
 
-// What was in the object storage when its host died continues at another: what was paused with
-// its memory, what ran as it was at its last snapshot. What had not arrived waits for its host.
+// Sandboxes whose snapshots were in the object storage when their host died continue on another: paused
+// ones with their memory, running ones from their last snapshot. The others wait for their host.
 func TestAHostDiesWithObjectStorage(t *testing.T) {
 	t.Parallel()
 	hosts, objects := newStoringHosts(t, "one", "two")
@@ -113,7 +113,7 @@ func TestAHostDiesWithObjectStorage(t *testing.T) {
 			t.Errorf("the file holds %q, and not %q", got, c.content)
 		}
 	}
-	// A snapshot of a sandbox that had ended is no host's alone either.
+	// The snapshot of a sandbox that had ended does not need that host either.
 	from, err := two.Sandboxes.Create(t.Context(), bothy.SandboxCreate{SnapshotID: ofGone.ID})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestAHostDiesWithObjectStorage(t *testing.T) {
 	if got := fork.read("/workspace/file"); got != "gone" {
 		t.Errorf("what was made from a snapshot has %q", got)
 	}
-	// It goes back to what it was, from a snapshot of its own that the dead host wrote.
+	// It can be rolled back to its own snapshot that the dead host wrote.
 	r := runs.at(two)
 	r.write("/workspace/file", "spoilt")
 	if _, err := two.Snapshots.Rollback(t.Context(), runs.id, taken.ID); err != nil {
@@ -158,7 +158,7 @@ func TestAHostDiesWithObjectStorage(t *testing.T) {
 	runs.at(two).usable()
 }
 
-// isRefused has a host start with other settings, and leaves it stopped.
+// isRefused checks that a host does not start with other settings, and leaves it stopped.
 func (s *server) isRefused(t *testing.T, what string, change func(settings string) string) {
 	t.Helper()
 	if err := s.Stop(); err != nil {
@@ -174,7 +174,7 @@ func (s *server) isRefused(t *testing.T, what string, change func(settings strin
 	}
 }
 
-// A sandbox that moves, and comes back, finds its snapshots in the object storage.
+// A sandbox that moves and returns finds its snapshots in the object storage.
 func TestAHostFetchesTheSnapshotsOfASandboxThatMoved(t *testing.T) {
 	t.Parallel()
 	hosts, _ := newStoringHosts(t, "one", "two")
@@ -199,7 +199,7 @@ func TestAHostFetchesTheSnapshotsOfASandboxThatMoved(t *testing.T) {
 			t.Errorf("after the rollback the file holds %q", got)
 		}
 	}
-	// One that sleeps is fetched by the host that it is moved to, and is no longer another's.
+	// The host to which a paused sandbox moves fetches it, and owns it.
 	if _, err := one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{Wait: bothy.DurableStore}); err != nil {
 		t.Fatal(err)
 	}
