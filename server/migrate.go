@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,6 +78,25 @@ func Migrate(ctx context.Context, c config.Config, from, to string, o Options) (
 	return toFiles(ctx, files, there, db)
 }
 
+// moved is how the files with the records are called after a migration to a database, followed by
+// when it was.
+const moved = ".moved-"
+
+// checkNotMigrated returns an error if the records are in a database since they were migrated. A
+// server that is started with the files would have none.
+func checkNotMigrated(files string) error {
+	if _, err := os.Stat(files); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	kept, err := filepath.Glob(files + moved + "*")
+	if err != nil || len(kept) == 0 {
+		return err
+	}
+	last := slices.Max(kept)
+	return bothy.Errorf(bothy.CodeConflict, "the records were migrated to a database, and store is not set").
+		WithHint("Set store to the URL of the database, or migrate the records back with `bothy migrate --from URL --to %s`. To start without them, move %s elsewhere.", StoreFiles, last)
+}
+
 // toDatabase renames the files at the end, so that no server starts with them by mistake.
 func toDatabase(ctx context.Context, files string, db *postgres.Store) (*Migration, error) {
 	if err := mustBeEmpty(ctx, db, "the database"); err != nil {
@@ -94,7 +114,7 @@ func toDatabase(ctx context.Context, files string, db *postgres.Store) (*Migrati
 	if err = errors.Join(err, source.Close()); err != nil {
 		return nil, err
 	}
-	m.Kept = files + ".moved-" + time.Now().UTC().Format("20060102T150405")
+	m.Kept = files + moved + time.Now().UTC().Format("20060102T150405")
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if err := os.Rename(files+suffix, m.Kept+suffix); err != nil && (suffix == "" || !errors.Is(err, fs.ErrNotExist)) {
 			return nil, fmt.Errorf("the records are in the database, but %s could not be renamed: %w", files+suffix, err)

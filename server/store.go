@@ -39,7 +39,11 @@ type database interface {
 func (s *Server) openStore(ctx context.Context) error {
 	c := s.config
 	if c.Store == "" {
-		db, err := sqlite.Open(ctx, filepath.Join(c.Home, "bothy.db"), sqlite.WithAnswerBounds(s.answerBounds()))
+		files := filepath.Join(c.Home, "bothy.db")
+		if err := checkNotMigrated(files); err != nil {
+			return err
+		}
+		db, err := sqlite.Open(ctx, files, sqlite.WithAnswerBounds(s.answerBounds()))
 		if err != nil {
 			return err
 		}

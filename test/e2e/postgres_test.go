@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/client"
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
 	"github.com/bothy-dev/bothy/test/testserver"
 )
@@ -226,9 +227,22 @@ func TestPostgresMigration(t *testing.T) {
 	k := s.newKeeper(t)
 	paused := s.newBox(t, bothy.SandboxCreate{MemoryMB: 64, Metadata: map[string]string{"a": "b"}})
 	paused.write("/workspace/file", "content")
+	snapshot, err := s.Snapshots.CreateSnapshot(t.Context(), paused.id, bothy.SnapshotCreate{Name: "earlier"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.Snapshots.Pause(t.Context(), paused.id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	token, err := s.Tokens.CreateToken(t.Context(), bothy.TokenCreate{Name: "reads", Scopes: []bothy.Scope{bothy.ScopeSandboxesRead}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, err := s.Links.CreateLink(t.Context(), paused.id, bothy.LinkCreate{Port: 8000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, blobs := newBlobs(t)
 	refused := func(from, to, words string) {
 		t.Helper()
 		if out, err := s.migrate(t, from, to); err == nil || !strings.Contains(out, words) {
@@ -239,23 +253,33 @@ func TestPostgresMigration(t *testing.T) {
 	refused("sqlite", "sqlite", "or the other way round")
 	events := func() (n int) {
 		t.Helper()
-		if err := s.Events.Events(t.Context(), bothy.EventFilter{}, func(bothy.Event) error { n++; return nil }); err != nil {
+		err := s.Events.Events(t.Context(), bothy.EventFilter{}, func(e bothy.Event) error {
+			if e.Type != bothy.EventSnapshotStored { // which come at any time
+				n++
+			}
+			return nil
+		})
+		if err != nil {
 			t.Error(err)
 		}
 		return n
 	}
 	before := events()
-	for _, way := range []struct{ from, to, store string }{{"sqlite", url, url}, {url, "sqlite", ""}} {
+	for _, way := range []struct{ from, to, store, sandboxes string }{{"sqlite", url, url, "2  sandboxes"}, {url, "sqlite", "", "3  sandboxes"}} {
 		if err := s.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := s.migrate(t, way.from, way.to); err != nil || !strings.Contains(out, "2  sandboxes") {
+		if out, err := s.migrate(t, way.from, way.to); err != nil || !strings.Contains(out, way.sandboxes) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		if way.store == "" {
 			refused(url, "sqlite", "already contains records")
 		} else {
 			refused("sqlite", url, "there are no records in")
+			if err := s.Start(); err == nil || !strings.Contains(strings.Join(s.Log(), "\n"), "store is not set") {
+				t.Errorf("a start without records: %v, %q", err, s.Log())
+			}
+			s.Settings = "blobs: " + blobs + "\n"
 		}
 		s.Store = way.store
 		if err := s.Start(); err != nil {
@@ -269,6 +293,20 @@ func TestPostgresMigration(t *testing.T) {
 		if err != nil || len(list.Items) != 1 || list.Items[0].State != bothy.StatePaused {
 			t.Errorf("the one that is paused: %+v, %v", list, err)
 		}
+		if _, err := client.New(s.URL(), token.Key).Sandboxes.Get(t.Context(), paused.id); err != nil {
+			t.Errorf("the key: %v", err)
+		}
+		if links, err := s.Links.Links(t.Context(), paused.id); err != nil || len(links) != 1 || links[0].ID != link.ID {
+			t.Errorf("the links: %+v, %v", links, err)
+		}
+		copied := s.defaultBox(t, bothy.SandboxCreate{SnapshotID: snapshot.ID})
+		if got := copied.read("/workspace/file"); got != "content" {
+			t.Errorf("from the snapshot, the file holds %q", got)
+		}
+		if err := s.Sandboxes.Terminate(t.Context(), copied.id); err != nil {
+			t.Error(err)
+		}
+		before = events()
 		if check, err := s.Audit.CheckAudit(t.Context(), 0, ""); err != nil || !check.OK || check.Records == 0 {
 			t.Errorf("the audit: %+v, %v", check, err)
 		}
