@@ -51,7 +51,7 @@ const (
 
 var kindNames = [kinds]string{"renewals of leases", "lists of hosts", "looks for dead hosts", "attempts to give one up", "looks for who has a duty", "attempts to take it", "counts by host"}
 
-var errAway = errors.New("the database is away")
+var errAway = errors.New("the database is unavailable")
 
 func (d *simDatabase) ask(kind int) error {
 	if d.away.Load() {
@@ -370,12 +370,12 @@ func simulate(t *testing.T, n, sandboxes int) {
 	before, rows = d.counts(), d.rows.Load()
 	time.Sleep(quiet)
 	synctest.Wait()
-	report("after the database was away for "+outage.String(), quiet, before, rows)
+	report("after the database was unavailable for "+outage.String(), quiet, before, rows)
 	if got := frozen() - was; got != int64(n-len(dead)) {
-		t.Errorf("%d of %d hosts were frozen while it was away", got, n-len(dead))
+		t.Errorf("%d of %d hosts were frozen while it was unavailable", got, n-len(dead))
 	}
 	if got := len(d.given()); got != len(dead) {
-		t.Errorf("%d hosts were given up because the database was away", got-len(dead))
+		t.Errorf("%d hosts were given up because the database was unavailable", got-len(dead))
 	}
 	for _, h := range d.hosts[len(dead):] {
 		if !h.keeper.Live() {

@@ -285,7 +285,7 @@ func TestACheckpointStaysUntilTheNextIsStored(t *testing.T) {
 	for range 6 {
 		w.clock.pass(every)
 	}
-	if now := w.wantPoints("while the storage is away", id, 2); now[0] == stuck || now[1] != both[0] {
+	if now := w.wantPoints("while the storage is unavailable", id, 2); now[0] == stuck || now[1] != both[0] {
 		t.Errorf("there are %v, with %s stored, and %s on its way", now, both[0], stuck)
 	}
 	// It goes once what the sandbox sleeps in has arrived.

@@ -110,7 +110,7 @@ func TestAFetchMakesRoom(t *testing.T) {
 func TestOnlyFetchedImagesAreEvicted(t *testing.T) {
 	h := newHostsOf(t, newCommonStore())
 	one, two := h.join("one"), h.join("two")
-	boom := errors.New("the database is away")
+	boom := errors.New("the database is unavailable")
 	nothing := func(context.Context) (map[string]bool, error) { return map[string]bool{}, nil }
 	for _, l := range []*Library{one, two} {
 		l.common.Now = func() time.Time { return time.Now().Add(time.Hour) }

@@ -92,10 +92,10 @@ func TestMirrors(t *testing.T) {
 	_, err := open(":3")
 	fails(t, err, bothy.CodeTemplateInvalid, "no image", "registry.example.com/team/tools:3")
 	l = NewLibrary(t.TempDir(), Options{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("the registry is away")
+		return nil, errors.New("the registry is unavailable")
 	}}, Registries: l.opts.Registries})
 	if _, err := open(":1"); err != nil {
-		t.Errorf("while the registry is away: %v", err)
+		t.Errorf("while the registry is unavailable: %v", err)
 	}
 	for _, bad := range []Registries{
 		{PlainHTTP: []string{"http://a.example.com"}}, {Mirrors: map[string][]string{"": {mirror}}}, {Mirrors: map[string][]string{"docker.io": {"a/b"}}},

@@ -276,7 +276,7 @@ func TestAHostThatWasAwayBringsNothingBack(t *testing.T) {
 	if err := two.Sync(t.Context()); err == nil {
 		t.Error("it was compared with nothing")
 	}
-	adopted(t, two, operator, "again", other(t, two, "made while the store was away"))
+	adopted(t, two, operator, "again", other(t, two, "made while the store was unavailable"))
 	h.db.setAway(nil)
 	must(t, two.Sync(t.Context()))
 	for _, l := range []*Library{one, two} {

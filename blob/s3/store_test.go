@@ -679,7 +679,7 @@ func TestRemovedAfterTheGraceTime(t *testing.T) {
 	h.now.Add(int64(2 * time.Hour))
 	mend := h.server.InjectFaults(s3test.Faults{Disconnect: func(r *http.Request) bool { return r.Method == http.MethodDelete }})
 	if err := h.Collect(t.Context()); err == nil {
-		t.Error("nothing is said of a storage that is away")
+		t.Error("nothing is said of a storage that is unavailable")
 	}
 	mend()
 	h.collect()
@@ -776,7 +776,7 @@ func TestRecordsCannotBeAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.now.Add(int64(2 * time.Hour))
-	h.o.Named = func(context.Context, string) (bool, error) { return false, errors.New("the database is away") }
+	h.o.Named = func(context.Context, string) (bool, error) { return false, errors.New("the database is unavailable") }
 	if err := h.Collect(t.Context()); err == nil {
 		t.Error("it says nothing")
 	}

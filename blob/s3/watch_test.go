@@ -66,7 +66,7 @@ func TestReadings(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if r.Pending != 1 || r.Oldest <= 0 || r.UploadFailures < 2 || r.Uploads != 0 {
-		t.Errorf("while the storage is away: %+v", r)
+		t.Errorf("while the storage is unavailable: %+v", r)
 	}
 	mend()
 	h.keep("one")
@@ -79,7 +79,7 @@ func TestReadings(t *testing.T) {
 	mend = h.server.InjectFaults(s3test.Faults{Disconnect: func(*http.Request) bool { return true }})
 	defer mend()
 	if _, _, err := h.Open(t.Context(), "one"); err == nil {
-		t.Error("it was fetched from storage that is away")
+		t.Error("it was fetched from storage that is unavailable")
 	}
 	if r = h.Reading(); r.FetchFailures != 1 {
 		t.Errorf("after a fetch that failed: %+v", r)

@@ -233,7 +233,7 @@ func TestBoundLeavesTheOnlyCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	away := errors.New("the database is away")
+	away := errors.New("the database is unavailable")
 	there, err := map[string]bool{"build-b": true}, error(nil)
 	s := put(t, dir, "build-d", builds.Options{MaxBytes: 1, Elsewhere: func(_ context.Context, name string) (bool, error) { return there[name], err }})
 	all := need("build-a", "build-b")

@@ -148,7 +148,7 @@ func TestLifeInside(t *testing.T) {
 	before := one.run("cat", "/workspace/count")
 	until(t, "the original to go on", func() bool { return one.run("cat", "/workspace/count") != before })
 
-	t.Run("a copy stands still until it is adopted", func(t *testing.T) {
+	t.Run("a copy is frozen until it is adopted", func(t *testing.T) {
 		a, b := wake("a", first), wake("b", first)
 		was := counted(t, a)
 		time.Sleep(200 * time.Millisecond) // forty ticks

@@ -68,7 +68,7 @@ func TestKilledWriter(t *testing.T) {
 	}
 }
 
-// While the database restarts, what can be repeated waits for it; once it is away, callers
+// While the database restarts, what can be repeated waits for it; once it is unavailable, callers
 // are told to come back.
 func TestTheDatabaseGoesAndComesBack(t *testing.T) {
 	pg := pgtest.ForTest(t)

@@ -212,7 +212,7 @@ func TestAHostDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.at(two).exec(bothy.ExecRequest{Command: bothy.Command{Args: []string{"true"}}}); bothy.ErrorCode(err) != bothy.CodeStore {
-		t.Errorf("a command in a sandbox of a host that is away: %v", err)
+		t.Errorf("a command in a sandbox of a host that is unavailable: %v", err)
 	}
 	if err := one.Start(); err != nil {
 		t.Fatal(err)
@@ -227,11 +227,11 @@ func TestAHostDies(t *testing.T) {
 	}
 	// Its snapshot is only on the dead host, so it waits for that.
 	if _, err := two.Snapshots.Resume(t.Context(), paused.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeStore {
-		t.Errorf("a sandbox whose snapshot is away was resumed: %v", err)
+		t.Errorf("a sandbox whose snapshot is unavailable was resumed: %v", err)
 	}
 	// It can be deleted without that host.
 	if err := two.Sandboxes.Terminate(t.Context(), unwanted["the API"].id); err != nil {
-		t.Errorf("a sandbox whose snapshot is away cannot be deleted: %v", err)
+		t.Errorf("a sandbox whose snapshot is unavailable cannot be deleted: %v", err)
 	}
 	if r := two.agent(t, "terminate_sandbox", map[string]any{"sandbox_id": unwanted["an agent"].id}); r.IsError {
 		t.Errorf("an agent cannot delete it: %+v", r)
@@ -317,7 +317,7 @@ func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
 		t.Errorf("it ended with %+v", ended.Ended)
 	}
 	if len(one.Processes(b.id)) == 0 {
-		t.Error("its machine is gone while its host stands still")
+		t.Error("its machine is gone while its host is stopped")
 	}
 	if err := one.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -346,6 +346,6 @@ func TestAHostIsAwayForAMoment(t *testing.T) {
 	}
 	time.AfterFunc(shortLease*time.Second*2/5, func() { _ = one.Signal(syscall.SIGCONT) })
 	if got := b.at(two).sh("user", "echo here"); got != "here" {
-		t.Errorf("a command through a host that stood still: %q", got)
+		t.Errorf("a command through a host that was stopped: %q", got)
 	}
 }

@@ -246,7 +246,7 @@ func TestNothingLeavesAHostThatIsCutOff(t *testing.T) {
 	eventually(t, "the sandbox is frozen", func() bool { return isFrozen(t, one, b.id) })
 	ends := leaseEnd(t, two, "one")
 	if left := time.Until(ends); left <= 0 {
-		t.Errorf("it stood still %s after the end of the lease", -left)
+		t.Errorf("it was frozen %s after the end of the lease", -left)
 	}
 	if ended := two.awaitEndOf(t, b.id); ended.Ended.Reason != bothy.EndHostLost {
 		t.Errorf("it ended with %+v", ended.Ended)

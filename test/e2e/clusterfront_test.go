@@ -184,7 +184,7 @@ func TestAnyHostContinuesTheSessionOfAnAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A message in flight when the host died may have been handled, and is refused.
-	eventually(t, "the other host answers in the place of one that is away", func() bool {
+	eventually(t, "the other host answers in the place of one that is unavailable", func() bool {
 		return two.send(ctx, t, http.MethodPost, "/api/sandboxes/mcp", `{"jsonrpc":"2.0","id":2000,"method":"tools/list","params":{}}`, a.header(two)).StatusCode == http.StatusOK
 	})
 	works(hosts[1:], there)

@@ -298,7 +298,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 	if err := now.Run(); err != nil {
 		t.Fatal(err)
 	}
-	works("the database was away")
+	works("the database was unavailable")
 	if way != nil {
 		way.delay.Store(int64(30 * time.Millisecond))
 		works("the database is slow")

@@ -100,7 +100,7 @@ func TestASandboxIsMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m := b.moveTo("one"); m.StillMS != 0 {
-		t.Errorf("a paused sandbox stood still for %d ms", m.StillMS)
+		t.Errorf("a paused sandbox was frozen for %d ms", m.StillMS)
 	}
 	if sb := b.get(); sb.State != bothy.StatePaused {
 		t.Errorf("it is %s", sb.State)
@@ -246,7 +246,7 @@ func TestAHostIsDrainedUnderLoad(t *testing.T) {
 		t.Errorf("the events tell of %v, %v", still, err)
 	} else {
 		slices.Sort(still)
-		t.Logf("they stood still for %v ms", still)
+		t.Logf("they were frozen for %v ms", still)
 	}
 	// It takes none until it is uncordoned.
 	sb := hosts[0].newBox(t, smallest)

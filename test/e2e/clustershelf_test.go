@@ -158,7 +158,7 @@ func TestHostsHaveTemplatesInCommon(t *testing.T) {
 		}
 	}
 	if links, _ := filepath.Glob(filepath.Join(folder(0), "mine", "@*")); len(links) > 0 {
-		t.Errorf("the host that was away still has %q", links)
+		t.Errorf("the host that was unavailable still has %q", links)
 	}
 }
 

@@ -60,7 +60,7 @@ const standsStill = "cannot renew this host's lease; its sandboxes are frozen"
 // computer they may have been frozen before the host is cut off.
 func (s *server) awaitStill(t *testing.T) {
 	t.Helper()
-	eventually(t, "its sandboxes stand still", func() (still bool) {
+	eventually(t, "its sandboxes are frozen", func() (still bool) {
 		for _, l := range s.Log() {
 			switch {
 			case strings.Contains(l, standsStill):

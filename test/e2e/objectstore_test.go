@@ -118,7 +118,7 @@ func (s *server) withoutStorage(t *testing.T, objects *s3test.Server, b *box) {
 		t.Fatal(err)
 	}
 	if _, err := s.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeStore {
-		t.Errorf("while the storage is away, a resume says %v", err)
+		t.Errorf("while the storage is unavailable, a resume says %v", err)
 	}
 	if now := b.get(); now.State != bothy.StatePaused {
 		t.Errorf("after a resume that failed it is %s", now.State)

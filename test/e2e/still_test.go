@@ -63,7 +63,7 @@ func TestIdleSandboxesStandStill(t *testing.T) {
 		t.Error("a sandbox with a process was frozen")
 	}
 	if after := busy.sh("", "wc -l </tmp/ticks"); after == before {
-		t.Errorf("the process in the busy sandbox stood still at %s", after)
+		t.Errorf("the process in the busy sandbox stopped at %s", after)
 	}
 
 	// A server that was killed knows nothing of who is frozen.

@@ -55,7 +55,7 @@ func (b *box) usageAfter(at time.Time) *bothy.UsageReport {
 			return r
 		}
 	}
-	b.Fatal("the meters stand still")
+	b.Fatal("the meters do not advance")
 	return nil
 }
 

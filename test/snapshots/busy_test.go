@@ -122,7 +122,7 @@ func (b *box) allGoOn(who string, since map[string]progress) {
 	var still map[string]progress
 	defer func() {
 		if len(still) > 0 {
-			b.Logf("%s: these stand still: %+v", who, still)
+			b.Logf("%s: these do not continue: %+v", who, still)
 		}
 	}()
 	eventually(b.T, "have all go on in "+who, func() bool {
