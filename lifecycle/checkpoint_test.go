@@ -17,7 +17,7 @@ import (
 
 const every = 60 * time.Second
 
-// checkpointed makes a sandbox of which checkpoints are taken, and in which a process runs.
+// checkpointed creates a sandbox with checkpoints and a running process.
 func (w *world) checkpointed(req bothy.SandboxCreate) (id string) {
 	w.t.Helper()
 	req.CheckpointSeconds = int(every / time.Second)
@@ -26,7 +26,7 @@ func (w *world) checkpointed(req bothy.SandboxCreate) (id string) {
 	return id
 }
 
-// points lists the checkpoints that there are, and whether each is in the object storage.
+// points lists the checkpoints, and whether each is in the object storage.
 func (w *world) points() (ids []string) {
 	w.t.Helper()
 	page, err := w.Snapshots(w.me(), bothy.SnapshotFilter{})
@@ -41,7 +41,7 @@ func (w *world) points() (ids []string) {
 	return ids
 }
 
-// wantPoints checks how many checkpoints there are, and that a sandbox's row knows them.
+// wantPoints checks the number of checkpoints, and that the sandbox's row lists them.
 func (w *world) wantPoints(when, id string, want int) []string {
 	w.t.Helper()
 	ids := w.points()
@@ -87,7 +87,7 @@ func TestCheckpointsAreTaken(t *testing.T) {
 	if c := w.Checkpoints(); c.Taken != 1 || c.Failed != 0 || c.Oldest != 0 {
 		t.Errorf("it counts %+v", c)
 	}
-	// They are turned off and on.
+	// Checkpoints are turned off and on.
 	for i, n := range []int{0, 30} {
 		if _, err := w.Update(w.me(), id, bothy.SandboxUpdate{CheckpointSeconds: &n}); err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestCheckpointsAreTaken(t *testing.T) {
 			t.Errorf("with checkpoint_seconds %d another was taken: %v", n, now[0] != last[0])
 		}
 	}
-	// It is the user's as others are, until there is another.
+	// Users can use it like other snapshots, until the next one replaces it.
 	from := w.create(bothy.SandboxCreate{SnapshotID: w.points()[0]})
 	if from.ParentSnapshotID != w.points()[0] || from.CheckpointSeconds != 0 {
 		t.Errorf("what was made from it is %+v", from)
@@ -113,7 +113,7 @@ func TestCheckpointsAreTaken(t *testing.T) {
 	}
 }
 
-// Of a sandbox in which nothing can have happened no further checkpoint is taken.
+// A sandbox that was not used since its last checkpoint gets no further one.
 func TestASandboxAtRestNeedsNoCheckpoint(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(bothy.SandboxCreate{CheckpointSeconds: 60, TimeoutSeconds: seconds(0)}).ID // nothing runs in it
@@ -136,7 +136,7 @@ func TestASandboxAtRestNeedsNoCheckpoint(t *testing.T) {
 	if second[0] == first[0] {
 		t.Error("none was taken after a command")
 	}
-	// One that its owner deletes is missed.
+	// A checkpoint that its owner deletes is replaced.
 	if err := w.DeleteSnapshot(w.me(), second[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestASandboxAtRestNeedsNoCheckpoint(t *testing.T) {
 	w.wantPoints("after it was deleted", id, 1)
 }
 
-// A command that is under way while a checkpoint is taken may have happened after it.
+// A command that runs while a checkpoint is taken may change files after it.
 func TestACommandDuringACheckpointIsInTheNext(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(bothy.SandboxCreate{CheckpointSeconds: 60, TimeoutSeconds: seconds(0)}).ID
@@ -161,7 +161,7 @@ func TestACommandDuringACheckpointIsInTheNext(t *testing.T) {
 	}
 }
 
-// Failures are counted and told, seldom where there are many, and the next attempt is made.
+// Failures are counted and reported, rarely if there are many, and the next attempt is made.
 func TestACheckpointFails(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
@@ -184,8 +184,8 @@ func TestACheckpointFails(t *testing.T) {
 	w.wantPoints("once it works again", id, 1)
 }
 
-// The checkpoint of a sandbox that is paused goes: what it sleeps in is newer. After the resume
-// there are others, and those of a sandbox that is rolled back are of what it no longer is.
+// A pause deletes the checkpoint, which is older than the pause's snapshot. After a resume there are new
+// ones. A rollback deletes those of the abandoned state.
 func TestCheckpointsSurvivePausesAndRollbacks(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
@@ -214,7 +214,7 @@ func TestCheckpointsSurvivePausesAndRollbacks(t *testing.T) {
 	if w.row(id).HeadSnapshotID != then {
 		t.Error("a checkpoint is in the sandbox's history")
 	}
-	// To go back to a checkpoint keeps it.
+	// Rolling back to a checkpoint keeps it.
 	if _, err := w.Rollback(w.me(), id, point); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestCheckpointsSurvivePausesAndRollbacks(t *testing.T) {
 	}
 }
 
-// A host that loses its power takes no more with it than what happened since the checkpoint.
+// A power failure of a host loses only what happened since the checkpoint.
 func TestACheckpointBoundsTheLoss(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0), OnHostLoss: bothy.HostLossResume})
@@ -263,7 +263,7 @@ func TestACheckpointBoundsTheLoss(t *testing.T) {
 	}
 }
 
-// With object storage the last one there stays until the next one has arrived.
+// With object storage, the last checkpoint there remains until the next one is uploaded.
 func TestACheckpointStaysUntilTheNextIsStored(t *testing.T) {
 	w, far := remoteWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
@@ -288,7 +288,7 @@ func TestACheckpointStaysUntilTheNextIsStored(t *testing.T) {
 	if now := w.wantPoints("while the storage is unavailable", id, 2); now[0] == stuck || now[1] != both[0] {
 		t.Errorf("there are %v, with %s stored, and %s on its way", now, both[0], stuck)
 	}
-	// It goes once what the sandbox sleeps in has arrived.
+	// It is deleted once the pause's snapshot is uploaded.
 	n, err := w.Pause(w.me(), id, bothy.PauseOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -303,7 +303,7 @@ func TestACheckpointStaysUntilTheNextIsStored(t *testing.T) {
 	}
 }
 
-// Only the newest counts against the quota, and so does none once its sandbox is paused.
+// Only the newest checkpoint counts against the quota, and none once the sandbox is paused.
 func TestCheckpointsAndTheQuota(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
@@ -327,7 +327,7 @@ func TestCheckpointsAndTheQuota(t *testing.T) {
 	}
 }
 
-// What a server that was killed has left is found and deleted.
+// Checkpoints that a killed server left behind are found and deleted.
 func TestCheckpointsOfNobodyAreDeleted(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
@@ -338,7 +338,7 @@ func TestCheckpointsOfNobodyAreDeleted(t *testing.T) {
 	if err := w.store.PutSandbox(t.Context(), row); err != nil {
 		t.Fatal(err)
 	}
-	// As long as the database is in doubt it may be a row's.
+	// While the database cannot be trusted, it may belong to a row.
 	w.narrow = func(o *lifecycle.Options) { o.Doubtful = func() bool { return true } }
 	w.restart()
 	if left := w.points(); len(left) != 1 {
@@ -349,7 +349,7 @@ func TestCheckpointsOfNobodyAreDeleted(t *testing.T) {
 	w.wantPoints("that no row has", id, 0)
 }
 
-// A sandbox that is moved takes its checkpoint along, and gets others where it is.
+// A sandbox that is moved takes its checkpoint along, and gets new ones on the other host.
 func TestCheckpointsMoveWithTheirSandbox(t *testing.T) {
 	p := newPair(t)
 	id := p.one.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
@@ -382,8 +382,8 @@ func TestCheckpointsMoveWithTheirSandbox(t *testing.T) {
 	}
 }
 
-// One that is being moved gets no checkpoint meanwhile, which would be sent while it stands
-// still, and gets it at once where it stays.
+// A sandbox gets no checkpoint during a move, since it would be sent while the sandbox is frozen. If the
+// move fails, it gets one at once.
 func TestASandboxThatMovesGetsNoCheckpoint(t *testing.T) {
 	p := newPair(t)
 	id := p.one.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
@@ -413,8 +413,8 @@ func TestASandboxThatMovesGetsNoCheckpoint(t *testing.T) {
 	}
 }
 
-// A checkpoint that was lost with its host, since it had not arrived, leaves no record: not once
-// its sandbox is resumed from the one before, and not once it has ended.
+// A checkpoint that was not uploaded and is lost with its host leaves no record: neither after its sandbox
+// is resumed from the previous one, nor after the sandbox has ended.
 func TestALostCheckpointIsForgotten(t *testing.T) {
 	for _, resumes := range []bool{true, false} {
 		w, far := remoteWorld(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// events lists the data of the events of a type that a sandbox has.
+// events lists the data of a sandbox's events of a type.
 func (w *world) events(id, typ string) (list []map[string]string) {
 	w.t.Helper()
 	err := w.Events(w.me(), bothy.EventFilter{SandboxID: id}, func(e bothy.Event) error {
@@ -28,7 +28,7 @@ func (w *world) events(id, typ string) (list []map[string]string) {
 	return list
 }
 
-// reboot is a host that loses its power: no machine is left when its server is back.
+// reboot simulates a power failure: no machine is left when the server is back.
 func (w *world) reboot(off time.Duration) {
 	w.t.Helper()
 	w.closeServer()
@@ -46,12 +46,12 @@ func (w *world) reboot(off time.Duration) {
 	}
 }
 
-// room are the options of a server that is alone, which has room or not.
+// room returns the options of a server without other hosts, with room or without.
 func room(has bool) lifecycle.LostOptions {
 	return lifecycle.LostOptions{MayTake: func() bool { return has }}
 }
 
-// resumeDue has the server look once for what is to be resumed.
+// resumeDue has the server check once for sandboxes to resume.
 func (w *world) resumeDue(o lifecycle.LostOptions) {
 	w.t.Helper()
 	if err := w.ResumeDue(w.t.Context(), o); err != nil {
@@ -59,7 +59,7 @@ func (w *world) resumeDue(o lifecycle.LostOptions) {
 	}
 }
 
-// What ran on a host that lost its power becomes what its owner wanted.
+// After a power failure, running sandboxes follow their on_host_loss.
 func TestAHostLosesItsPower(t *testing.T) {
 	w := newWorld(t)
 	want := map[bothy.OnHostLoss]bothy.State{"": bothy.StatePaused, bothy.HostLossPause: bothy.StatePaused, bothy.HostLossResume: bothy.StateRunning, bothy.HostLossFail: bothy.StateFailed}
@@ -117,7 +117,7 @@ func TestAHostLosesItsPower(t *testing.T) {
 	}
 }
 
-// What its owner took stays when a sandbox that lost its host has slept in it.
+// A snapshot of the owner remains after a sandbox that lost its host was paused in it.
 func TestAnOwnersSnapshotStaysAfterALoss(t *testing.T) {
 	for what, over := range map[string]func(w *world, id string) error{
 		"an end": func(w *world, id string) error { return w.Terminate(w.me(), id) },
@@ -169,8 +169,8 @@ func TestAnOwnersSnapshotStaysAfterALoss(t *testing.T) {
 	}
 }
 
-// Where its owner has deleted what they took since, it sleeps in what it slept in before, which
-// goes with the next sleep as ever.
+// If the owner has deleted later snapshots, the sandbox is paused in that of its last pause, which the
+// next pause replaces as usual.
 func TestALossAfterASnapshotIsDeleted(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(bothy.SandboxCreate{}).ID
@@ -200,7 +200,7 @@ func TestALossAfterASnapshotIsDeleted(t *testing.T) {
 	}
 }
 
-// lostWorld is a world with a sandbox that waits to be resumed.
+// lostWorld is a world with a sandbox that is to be resumed.
 func lostWorld(t *testing.T) (w *world, id string) {
 	w = newWorld(t)
 	id = w.create(bothy.SandboxCreate{OnHostLoss: bothy.HostLossResume}).ID
@@ -211,8 +211,7 @@ func lostWorld(t *testing.T) (w *world, id string) {
 	return w, id
 }
 
-// One that cannot be resumed says why, is tried again so often and no more, and can still be
-// resumed by a call.
+// A sandbox that cannot be resumed reports why. Attempts are limited, and a call can still resume it.
 func TestAResumeAfterALossIsTriedAgain(t *testing.T) {
 	w, id := lostWorld(t)
 	defer failpoint.Set("lifecycle.started", func() error { return bothy.Errorf(bothy.CodeCapacity, "there is no memory") })()
@@ -247,7 +246,7 @@ func TestAResumeAfterALossIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A host without room leaves one to others for a while, and then says that there is none.
+// A host without room leaves a sandbox to other hosts for a while, and then reports that there is no room.
 func TestAResumeAfterALossFindsNoRoom(t *testing.T) {
 	w, id := lostWorld(t)
 	w.resumeDue(room(false))
@@ -259,7 +258,7 @@ func TestAResumeAfterALossFindsNoRoom(t *testing.T) {
 	if sb := w.get(id); sb.State != bothy.StatePaused || sb.HostLoss.ResumeAttempts != 1 || sb.HostLoss.Problem != "no host had room for it" {
 		t.Errorf("it is %s, %+v", sb.State, sb.HostLoss)
 	}
-	// One that could not wake it leaves it to others as well.
+	// A host that could not resume it leaves it to others too.
 	unfit := room(true)
 	unfit.Fits = func(context.Context, string) bool { return false }
 	w.resumeDue(unfit)
@@ -273,7 +272,7 @@ func TestAResumeAfterALossFindsNoRoom(t *testing.T) {
 	}
 }
 
-// What its owner does meanwhile counts.
+// Changes by the owner in the meantime win.
 func TestAResumeAfterALossIsCalledOff(t *testing.T) {
 	for what, call := range map[string]func(w *world, id string) error{
 		"another choice": func(w *world, id string) error {
@@ -314,7 +313,7 @@ func TestAResumeAfterALossIsCalledOff(t *testing.T) {
 
 type notAsked = store.Hosts
 
-// someHosts is what a host asks of the database that it shares.
+// someHosts fakes the shared database for one host.
 type someHosts struct {
 	notAsked
 	claims, mine bool
@@ -336,8 +335,8 @@ func (h *someHosts) ReleaseSandbox(_ context.Context, sb *store.Sandbox) error {
 	return nil
 }
 
-// Of several hosts the one that takes it resumes it. Where it cannot, all may try again, if
-// they have the snapshot.
+// The host that claims a sandbox resumes it. If that fails, all hosts that have the snapshot may try
+// again.
 func TestOneOfSeveralHostsResumesWhatIsLost(t *testing.T) {
 	for what, c := range map[string]struct {
 		hosts  *someHosts

@@ -25,13 +25,13 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// shelf is a library of templates from which some can be taken away.
+// shelf is a library of templates, which can be removed.
 type shelf struct {
 	image string
 	mu    sync.Mutex
 	gone  map[string]bool
 	warm  []string
-	// memory is of the templates that have processes.
+	// memory is the memory of templates that have processes.
 	memory map[string]*bothy.TemplateMemory
 }
 
@@ -58,7 +58,7 @@ func (s *shelf) remove(name string) {
 	s.gone["sha256:"+name] = true
 }
 
-// keep gives a template processes: those of a sandbox.
+// keep gives a template the processes of a sandbox.
 func (s *shelf) keep(w *world, name string, sb *bothy.Sandbox) *bothy.Snapshot {
 	w.t.Helper()
 	n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{})
@@ -73,7 +73,7 @@ func (s *shelf) keep(w *world, name string, sb *bothy.Sandbox) *bothy.Snapshot {
 	return n
 }
 
-// newPoolWorld is a world with a pool, which runs from the start.
+// newPoolWorld is a world with a running pool.
 func newPoolWorld(t *testing.T, pool warm.Options, more ...func(*world)) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -93,7 +93,7 @@ func (w *world) hasReady(n int) {
 	eventually(w.t, fmt.Sprintf("%d are ready", n), func() bool { return w.Pool(w.t.Context()).Ready == n })
 }
 
-// waiting is the machine that has no owner.
+// waiting returns the machine that has no owner.
 func (w *world) waiting() string {
 	w.t.Helper()
 	for _, id := range w.host.IDs() {
@@ -107,7 +107,7 @@ func (w *world) waiting() string {
 
 func small(template string) bothy.SandboxCreate { return bothy.SandboxCreate{Template: template} }
 
-// ofItsOwn asks for something that no machine is made ahead with.
+// ofItsOwn is a request that no ready machine fits.
 func ofItsOwn(template string) bothy.SandboxCreate {
 	return bothy.SandboxCreate{Template: template, Env: map[string]string{"K": "v"}}
 }
@@ -222,7 +222,7 @@ func TestPoolKeepsWhatIsAskedFor(t *testing.T) {
 	if n := w.Pool(t.Context()).Ready; n != 0 {
 		t.Fatalf("%d are ready and nobody asked", n)
 	}
-	// Another size has machines of its own.
+	// Another size has its own machines.
 	big := bothy.SandboxCreate{Template: "a", MemoryMB: 2048}
 	w.create(big)
 	w.clock.pass(2 * time.Second)
@@ -234,7 +234,7 @@ func TestPoolKeepsWhatIsAskedFor(t *testing.T) {
 	}
 	w.clock.pass(2 * time.Minute)
 	w.create(small("a"))
-	// Three at once were asked for, and three is the most.
+	// Three were requested at once, which is the limit.
 	for range 2 {
 		w.create(small("a"))
 	}
@@ -351,7 +351,7 @@ func TestClaimThatIsCancelled(t *testing.T) {
 	w.hasReady(1)
 }
 
-// stored is the state in which a sandbox is stored, or "" if it is not.
+// stored returns the stored state of a sandbox, or "".
 func (w *world) stored(id string) bothy.State {
 	sb, err := w.store.Sandbox(context.Background(), id)
 	if err != nil {
@@ -456,7 +456,7 @@ func TestClaimChangesTheLimitsThatDiffer(t *testing.T) {
 	}
 }
 
-// pooled lists the machines that are nobody's.
+// pooled lists the machines without an owner.
 func (w *world) pooled() []string {
 	return slices.DeleteFunc(w.host.IDs(), func(id string) bool { return w.stored(id) != "" })
 }
@@ -623,8 +623,8 @@ func TestGoldenSnapshotIsWhatSandboxesAreMadeFrom(t *testing.T) {
 	}
 }
 
-// A crowd is booted, which is less work, unless its template is one in which
-// people run code.
+// Many concurrent requests are booted, which is less work than a golden snapshot, unless people run code
+// in the template.
 func TestCrowdIsBootedUnlessItRunsCode(t *testing.T) {
 	w := newGoldenWorld(t)
 	w.create(small("a"))
@@ -709,7 +709,7 @@ func TestGoldenSnapshotThatDoesNotWork(t *testing.T) {
 	}
 }
 
-// Two templates whose digests begin alike are two templates.
+// Templates whose digests have a common prefix are distinct.
 func TestGoldenSnapshotsOfSimilarDigests(t *testing.T) {
 	w := newGoldenWorld(t)
 	seen := map[string]bool{}
@@ -725,7 +725,7 @@ func TestGoldenSnapshotsOfSimilarDigests(t *testing.T) {
 		}
 		seen[from] = true
 	}
-	// What lies under the name of another is not used.
+	// A golden snapshot under the name of another is not used.
 	names := w.goldenNames()
 	w.closeServer()
 	for _, move := range [][2]string{{names[0], "aside"}, {names[1], names[0]}, {"aside", names[1]}} {
@@ -800,7 +800,7 @@ func TestGoldenSnapshotsThatNobodyNeeds(t *testing.T) {
 	})
 }
 
-// newGoldenWorld has golden snapshots and nothing that waits.
+// newGoldenWorld is a world with golden snapshots and no ready machines.
 func newGoldenWorld(t *testing.T) *world {
 	t.Helper()
 	return newPoolWorld(t, warm.Options{}, func(w *world) {
@@ -829,7 +829,7 @@ func (w *world) goldenNames() []string {
 	return names
 }
 
-// golden is the path of a part of the only golden snapshot.
+// golden returns the path of a part of the only golden snapshot.
 func (w *world) golden(part string) string {
 	w.t.Helper()
 	names := w.goldenNames()

@@ -47,7 +47,7 @@ func TestSandboxesOutliveTheServer(t *testing.T) {
 	if sb := w.get(gone.ID); sb.State != bothy.StateFailed || sb.Ended.Reason != bothy.EndHostRestart {
 		t.Errorf("gone: %+v", sb)
 	}
-	// The overdue one's machine was swept away.
+	// The machine of the overdue sandbox was removed.
 	if _, err := w.engine.Adopt(t.Context(), overdue.ID, nil); bothy.ErrorCode(err) != bothy.CodeNotFound {
 		t.Errorf("the overdue machine lives: %v", err)
 	}
@@ -84,7 +84,7 @@ func TestHalfDoneIsFinishedOrUndone(t *testing.T) {
 	}
 }
 
-// A server that dies while it ends a sandbox leaves the next one the reason.
+// If a server dies while it ends a sandbox, the next one knows the reason.
 func TestWhyASandboxWasStoppingIsKept(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(60)})
@@ -99,8 +99,8 @@ func TestWhyASandboxWasStoppingIsKept(t *testing.T) {
 	}
 }
 
-// Work that is to be paused when its time is up is not lost because the server
-// was down then.
+// A sandbox that is to be paused when its time is up is not lost if the server was
+// down then.
 func TestOverdueSandboxIsPausedAfterARestart(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(60), OnTimeout: bothy.TimeoutPause})
@@ -114,8 +114,8 @@ func TestOverdueSandboxIsPausedAfterARestart(t *testing.T) {
 	eventually(t, "paused", func() bool { return w.get(sb.ID).State == bothy.StatePaused })
 }
 
-// TestTheListOfSnapshotsIsThatOnDisk has a server die between what it does on
-// disk and what it writes into the list.
+// TestTheListOfSnapshotsIsThatOnDisk has a server die between changing the disk
+// and changing the list.
 func TestTheListOfSnapshotsIsThatOnDisk(t *testing.T) {
 	died := errors.New("the server died")
 	listed := func(w *world, ctx context.Context) string {
@@ -155,7 +155,7 @@ func TestTheListOfSnapshotsIsThatOnDisk(t *testing.T) {
 		t.Errorf("after half a deletion the list is %q", got)
 	}
 
-	// The sandbox of what is imported is not known here, and its owner another.
+	// The sandbox of an imported snapshot is unknown here and has another owner.
 	other, theirs := newWorld(t), as(t, "theirs")
 	if _, err := other.ImportSnapshot(theirs, "arrived", "", &archive); err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func TestPauseAndResume(t *testing.T) {
 	_, err = w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeConflict)
 
-	// A later pause replaces what the sandbox slept in before.
+	// A later pause replaces the snapshot of the previous one.
 	second := w.pause(sb.ID)
 	_, err = w.Snapshot(w.me(), n.ID)
 	wantCode(t, err, bothy.CodeSnapshotNotFound)
@@ -157,7 +157,7 @@ func TestWorkOutlivesAnUpgradeOfTheEngine(t *testing.T) {
 	}
 }
 
-// A virtual machine's memory cannot be woken on a host whose clock runs at another rate.
+// The memory of a virtual machine cannot be restored on a host whose clock has another rate.
 func TestMemoryThatThisHostCannotUseGivesItsFiles(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
@@ -176,7 +176,7 @@ func TestMemoryThatThisHostCannotUseGivesItsFiles(t *testing.T) {
 		t.Errorf("it says %+v", back.Resumed)
 	}
 
-	// What is unsupported for another reason is an error, as a limit that is too large.
+	// Other unsupported restores are errors, such as a limit that is too large.
 	if _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -199,8 +199,8 @@ func TestFilesOnly(t *testing.T) {
 	}
 }
 
-// A sandbox that sleeps with its memory starts again with its files, also where its memory
-// cannot be woken, and one that runs on gives a snapshot of its files.
+// A sandbox that was paused with its memory can be resumed with its files only, also if its memory cannot
+// be restored. A running one can be snapshotted without memory.
 func TestMemoryIsLeftAside(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
@@ -226,7 +226,7 @@ func TestMemoryIsLeftAside(t *testing.T) {
 	if copied := w.create(bothy.SandboxCreate{SnapshotID: n.ID}); copied.Resumed == nil || copied.Resumed.Kind != bothy.SnapshotFiles {
 		t.Errorf("a sandbox from it: %+v", copied)
 	}
-	// What is paused next has its memory again.
+	// The next pause includes memory again.
 	w.pause(sb.ID)
 	if back, err = w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil || back.Resumed.Kind != bothy.SnapshotMemory {
 		t.Errorf("%+v, %v", back, err)
@@ -325,7 +325,7 @@ func TestTheTreeAndTheWayBack(t *testing.T) {
 		}
 	}
 	w.noBlobs()
-	// What was made from them lives on.
+	// Sandboxes that were created from them remain.
 	if got := w.get(child.ID); got.State != bothy.StateRunning {
 		t.Errorf("child %+v", got)
 	}
@@ -386,7 +386,7 @@ func TestASnapshotTravels(t *testing.T) {
 	}
 }
 
-// firstWrite does something when the first bytes come.
+// firstWrite calls a function at the first write.
 type firstWrite struct {
 	io.Writer
 	do func()
@@ -495,7 +495,7 @@ func TestWhatRanThroughAnUpgradeIsOfItsOwnBuild(t *testing.T) {
 	if err != nil || back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "build-1") {
 		t.Fatalf("resumed as %+v, %v", back, err)
 	}
-	// What was started again is of the new build.
+	// A sandbox that was restarted is of the new build.
 	w.pause(sb.ID)
 	if back, err = w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil || back.Resumed.Kind != bothy.SnapshotMemory {
 		t.Errorf("resumed again as %+v, %v", back, err)
@@ -543,7 +543,7 @@ func TestDamagedMemoryKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// The machine that is left ends while the other one starts, or before.
+// The old machine ends before or while the new one starts.
 func TestRollbackWhileTheMachineEnds(t *testing.T) {
 	for name, start := range map[string]error{
 		"side by side":        nil,
@@ -574,7 +574,7 @@ func TestRollbackWhileTheMachineEnds(t *testing.T) {
 	}
 }
 
-// The machine that has been woken ahead ends where it is not needed.
+// A machine that was restored ahead is destroyed if it is not needed.
 func TestARollbackThatCannotPause(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
@@ -603,8 +603,7 @@ func TestARollbackThatCannotPause(t *testing.T) {
 	}
 }
 
-// The snapshot of an earlier sleep, which nobody gave a name, can be gone back
-// to as well.
+// A sandbox can also be rolled back to the unnamed snapshot of an earlier pause.
 func TestRollbackToAnEarlierSleep(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
@@ -621,7 +620,7 @@ func TestRollbackToAnEarlierSleep(t *testing.T) {
 	}
 }
 
-// A build is needed by what was written on another host, too, of which only the record is here.
+// A build is also needed by snapshots of other hosts, of which only the record is here.
 func TestBuildsAreNeededByWhatOtherHostsHave(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
