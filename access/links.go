@@ -2,11 +2,12 @@ package access
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/random"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // Limits on links that can be used at the same time.
@@ -21,10 +22,9 @@ const (
 
 // LinkStore is what Links needs of store.Store.
 type LinkStore interface {
-	AddLink(ctx context.Context, l *bothy.Link) error
+	AddLink(ctx context.Context, l *bothy.Link, b store.LinkBounds) error
 	Link(ctx context.Context, id string) (*bothy.Link, error)
 	Links(ctx context.Context, sandboxID string) ([]*bothy.Link, error)
-	CountLinks(ctx context.Context, projectID, sandboxID string) (project, sandbox int, err error)
 	DeleteLink(ctx context.Context, sandboxID, id string) error
 	DeleteLinksExpiredBefore(ctx context.Context, t time.Time) (int, error)
 }
@@ -39,7 +39,6 @@ type Links struct {
 	store     LinkStore
 	tokens    *Tokens
 	sandboxes Sandboxes
-	adding    sync.Mutex // held from counting to adding
 }
 
 var _ bothy.LinkService = (*Links)(nil)
@@ -92,23 +91,19 @@ func checkLink(req *bothy.LinkCreate) error {
 }
 
 func (l *Links) add(ctx context.Context, link *bothy.Link, now time.Time) error {
-	l.adding.Lock()
-	defer l.adding.Unlock()
 	if _, err := l.store.DeleteLinksExpiredBefore(ctx, now); err != nil {
 		return err
 	}
-	project, sandbox, err := l.store.CountLinks(ctx, link.ProjectID, link.SandboxID)
-	if err != nil {
+	err := l.store.AddLink(ctx, link, store.LinkBounds{Project: maxLinksPerProject, Sandbox: maxLinksPerSandbox})
+	many := (*store.TooManyLinks)(nil)
+	if !errors.As(err, &many) {
 		return err
 	}
 	const hint = "Delete links that are not needed (`bothy link rm`), or give them less time."
-	if sandbox >= maxLinksPerSandbox {
-		return bothy.Errorf(bothy.CodeQuota, "the sandbox %s has %d links, which is the most there can be", link.SandboxID, sandbox).WithHint(hint)
+	if many.Sandbox >= maxLinksPerSandbox {
+		return bothy.Errorf(bothy.CodeQuota, "the sandbox %s has %d links, which is the most there can be", link.SandboxID, many.Sandbox).WithHint(hint)
 	}
-	if project >= maxLinksPerProject {
-		return bothy.Errorf(bothy.CodeQuota, "the project has %d links, which is the most there can be", project).WithHint(hint)
-	}
-	return l.store.AddLink(ctx, link)
+	return bothy.Errorf(bothy.CodeQuota, "the project has %d links, which is the most there can be", many.Project).WithHint(hint)
 }
 
 // Links implements bothy.LinkService.

@@ -70,8 +70,9 @@ type Store interface {
 
 	// AddLink stores a new link. It returns CodeConflict if its token or its sandbox is gone,
 	// or the sandbox has ended. When a sandbox ends, its links are deleted in the same
-	// transaction. The link's URL is not stored.
-	AddLink(ctx context.Context, l *bothy.Link) error
+	// transaction. The link's URL is not stored. With those that all servers have stored it is
+	// within the bounds, or it is not stored and the error is a *TooManyLinks.
+	AddLink(ctx context.Context, l *bothy.Link, b LinkBounds) error
 	Link(ctx context.Context, id string) (*bothy.Link, error)
 	// Links lists a sandbox's links, newest first, including expired ones.
 	Links(ctx context.Context, sandboxID string) ([]*bothy.Link, error)
@@ -195,6 +196,27 @@ type OverQuota struct {
 
 func (o *OverQuota) Error() string {
 	return fmt.Sprintf("one more would exceed the project's quota, of which %d bytes are used", o.Used)
+}
+
+// LinkBounds limit how many links there may be; 0 means no limit.
+type LinkBounds struct{ Project, Sandbox int }
+
+// TooManyLinks says that one more link would exceed LinkBounds.
+type TooManyLinks struct {
+	// Project and Sandbox are how many the project and the sandbox have.
+	Project, Sandbox int
+}
+
+func (e *TooManyLinks) Error() string {
+	return fmt.Sprintf("one more would exceed the bounds of links: the project has %d, and the sandbox %d", e.Project, e.Sandbox)
+}
+
+// Exceeded returns the error if a project and a sandbox with so many links may have no more.
+func (b LinkBounds) Exceeded(project, sandbox int) error {
+	if b.Project > 0 && project >= b.Project || b.Sandbox > 0 && sandbox >= b.Sandbox {
+		return &TooManyLinks{Project: project, Sandbox: sandbox}
+	}
+	return nil
 }
 
 // Place is a place in object storage. An object there contains its id.

@@ -328,7 +328,7 @@ func TestLinksEndWithWhatTheyAreOf(t *testing.T) {
 		var wg sync.WaitGroup
 		for j := range 4 {
 			wg.Go(func() {
-				err := s.AddLink(context.Background(), &bothy.Link{ID: fmt.Sprint(id, "-", j), ProjectID: "p", SandboxID: id, TokenID: id})
+				err := s.AddLink(context.Background(), &bothy.Link{ID: fmt.Sprint(id, "-", j), ProjectID: "p", SandboxID: id, TokenID: id}, store.LinkBounds{})
 				if err != nil && bothy.ErrorCode(err) != bothy.CodeConflict {
 					t.Error(err)
 				}

@@ -24,7 +24,7 @@ func TestAHostWithManySandboxesIsGivenUp(t *testing.T) {
 		must(t, dead.PutSandbox(ctx, sb))
 		must(t, dead.PutSnapshot(ctx, &bothy.Snapshot{ID: "snp" + sb.ID[3:], SandboxID: sb.ID, ProjectID: "p", CreatedAt: time.Now().UTC()}))
 		must(t, dead.PutToken(ctx, &store.Token{Token: bothy.Token{ID: "t" + sb.ID, ProjectID: "p"}, Hash: sb.ID}))
-		must(t, dead.AddLink(ctx, &bothy.Link{ID: "lnk" + sb.ID, ProjectID: "p", SandboxID: sb.ID, TokenID: "t" + sb.ID}))
+		must(t, dead.AddLink(ctx, &bothy.Link{ID: "lnk" + sb.ID, ProjectID: "p", SandboxID: sb.ID, TokenID: "t" + sb.ID}, store.LinkBounds{}))
 	}
 	for table, columns := range map[string]string{
 		"sandboxes": "project, name, state, created_at, ended_at, pooled, metadata, host, host_epoch",

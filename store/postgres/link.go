@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
 )
 
@@ -16,16 +18,25 @@ import (
 const addLink = `WITH token AS MATERIALIZED (SELECT 1 FROM tokens WHERE id = $4 FOR SHARE),
 	sandbox AS MATERIALIZED (SELECT 1 FROM sandboxes WHERE id = $3 AND state NOT IN ('stopped', 'failed') FOR SHARE)
 	INSERT INTO links (id, project, sandbox_id, token_id, created_at, expires_at, record)
-	SELECT $1, $2, $3, $4, $5::bigint, $6::bigint, $7 FROM token, sandbox`
+	SELECT $1, $2, $3, $4, $5::bigint, $6::bigint, $7 FROM token, sandbox
+	WHERE ($8::bigint = 0 OR (SELECT count(*) FROM links WHERE project = $2) < $8::bigint)
+	AND ($9::bigint = 0 OR (SELECT count(*) FROM links WHERE sandbox_id = $3) < $9::bigint)`
 
-// AddLink implements store.Store.
-func (s *Store) AddLink(ctx context.Context, l *bothy.Link) error {
+// AddLink implements store.Store. A lock of the project's until the commit has the statement
+// count the links that others have added before.
+func (s *Store) AddLink(ctx context.Context, l *bothy.Link, b store.LinkBounds) error {
 	text, err := record.EncodeLink(l)
 	if err != nil {
 		return fmt.Errorf("store: add link %s: %w", l.ID, err)
 	}
-	n, err := s.change(ctx, "add link", once, do(addLink, l.ID, l.ProjectID, l.SandboxID, l.TokenID, nanos(l.CreatedAt), nanos(l.ExpiresAt), text))
+	n, err := s.change(ctx, "add link", once,
+		do(`SELECT pg_advisory_xact_lock(hashtextextended('links ' || $1::text, 0))`, l.ProjectID),
+		do(addLink, l.ID, l.ProjectID, l.SandboxID, l.TokenID, nanos(l.CreatedAt), nanos(l.ExpiresAt), text, b.Project, b.Sandbox))
 	if err == nil && n == 0 {
+		project, sandbox, err := s.CountLinks(ctx, l.ProjectID, l.SandboxID)
+		if err := cmp.Or(err, b.Exceeded(project, sandbox)); err != nil {
+			return err
+		}
 		return bothy.Errorf(bothy.CodeConflict, "the sandbox %s has ended, or the key that requested the link was revoked", l.SandboxID).
 			WithHint("Create a sandbox or a key, and try again.")
 	}

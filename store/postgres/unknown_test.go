@@ -151,7 +151,7 @@ func TestUnknownCommits(t *testing.T) {
 		"a project": func() error { return s.AddProject(ctx, &bothy.Project{ID: "p"}) },
 		"an event":  func() error { return s.AddEvent(ctx, &bothy.Event{ProjectID: "p", Time: time.Now()}) },
 		"a link": func() error {
-			return s.AddLink(ctx, &bothy.Link{ID: "l", SandboxID: "a", TokenID: "t", ProjectID: "p"})
+			return s.AddLink(ctx, &bothy.Link{ID: "l", SandboxID: "a", TokenID: "t", ProjectID: "p"}, store.LinkBounds{})
 		},
 	} {
 		was := c.cut.Load()

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -8,18 +9,23 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
 )
 
 // AddLink implements store.Store.
-func (s *Store) AddLink(ctx context.Context, l *bothy.Link) error {
+func (s *Store) AddLink(ctx context.Context, l *bothy.Link, b store.LinkBounds) error {
 	text, err := record.EncodeLink(l)
 	if err != nil {
 		return fmt.Errorf("store: add link %s: %w", l.ID, err)
 	}
 	n, err := s.execCount(ctx, "add link", s.stmt.addLink, l.ID, l.ProjectID, l.SandboxID, l.TokenID,
-		nanos(l.CreatedAt), nanos(l.ExpiresAt), text, l.TokenID, l.SandboxID)
+		nanos(l.CreatedAt), nanos(l.ExpiresAt), text, b.Project, b.Sandbox)
 	if err == nil && n == 0 {
+		project, sandbox, err := s.CountLinks(ctx, l.ProjectID, l.SandboxID)
+		if err := cmp.Or(err, b.Exceeded(project, sandbox)); err != nil {
+			return err
+		}
 		return bothy.Errorf(bothy.CodeConflict, "the sandbox %s has ended, or the key that requested the link was revoked", l.SandboxID).
 			WithHint("Create a sandbox or a key, and try again.")
 	}

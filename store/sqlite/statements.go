@@ -99,9 +99,11 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.read, &st.agentSessions, `SELECT session, record FROM agent_sessions WHERE attachment = ?`},
 		{s.fast, &st.deleteAgentSession, `DELETE FROM agent_sessions WHERE attachment = ? AND session = ?`},
 
-		{s.durable, &st.addLink, `INSERT INTO links (id, project, sandbox_id, token_id, created_at, expires_at, record) SELECT ?, ?, ?, ?, ?, ?, ?
-			WHERE EXISTS (SELECT 1 FROM tokens WHERE id = ?)
-			AND EXISTS (SELECT 1 FROM sandboxes WHERE id = ? AND state NOT IN ('stopped', 'failed'))`},
+		{s.durable, &st.addLink, `INSERT INTO links (id, project, sandbox_id, token_id, created_at, expires_at, record) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
+			WHERE EXISTS (SELECT 1 FROM tokens WHERE id = ?4)
+			AND EXISTS (SELECT 1 FROM sandboxes WHERE id = ?3 AND state NOT IN ('stopped', 'failed'))
+			AND (?8 = 0 OR (SELECT count(*) FROM links WHERE project = ?2) < ?8)
+			AND (?9 = 0 OR (SELECT count(*) FROM links WHERE sandbox_id = ?3) < ?9)`},
 		{s.durable, &st.deleteLink, `DELETE FROM links WHERE sandbox_id = ? AND id = ?`},
 		{s.fast, &st.forgetLinks, `DELETE FROM links WHERE expires_at < ?`},
 		{s.read, &st.link, `SELECT record FROM links WHERE id = ?`},

@@ -40,6 +40,7 @@ func Run(t *testing.T, make Maker) {
 		{"tokens", testTokens},
 		{"token use is noted", testTouchToken},
 		{"links", testLinks},
+		{"links stay within bounds", testLinkBounds},
 		{"links end with their key, sandbox and time", testLinksEnd},
 		{"logins", testLogins},
 		{"logins are bounded", testLoginsAreBounded},

@@ -55,7 +55,7 @@ func fill(t *testing.T, s full) {
 	}))
 	must(s.PutSandbox(ctx, &store.Sandbox{Sandbox: bothy.Sandbox{ID: "old", ProjectID: "p", State: bothy.StateStopped, CreatedAt: epoch, Ended: &bothy.Ended{Reason: bothy.EndTerminated, At: at}}}))
 	must(s.PutSnapshot(ctx, &bothy.Snapshot{ID: "n", ProjectID: "p", SandboxID: "box", CreatedAt: epoch, SizeBytes: 1 << 40}))
-	must(s.AddLink(ctx, &bothy.Link{ID: "l", ProjectID: "p", SandboxID: "box", TokenID: "t", CreatedAt: epoch, ExpiresAt: at}))
+	must(s.AddLink(ctx, &bothy.Link{ID: "l", ProjectID: "p", SandboxID: "box", TokenID: "t", CreatedAt: epoch, ExpiresAt: at}, store.LinkBounds{}))
 	for _, code := range []bool{false, true} {
 		must(s.AddLogin(ctx, &store.Login{Hash: fmt.Sprint("h ", code), ProjectID: "p", TokenID: "t", Code: code, CreatedAt: epoch, ExpiresAt: at}, store.LoginBounds{PerToken: 9, All: 9}))
 	}
