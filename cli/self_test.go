@@ -66,6 +66,28 @@ func TestAServerIsCalledWithItsOwnCertificate(t *testing.T) {
 	if err := hosts([]byte("none")); err == nil {
 		t.Error("a file without a certificate was taken")
 	}
+	// One that was obtained by ACME is in no file, and counts for the name.
+	authority := server.Certificate
+	t.Setenv(client.CAFileEnv, authority)
+	if server.Certificate = ""; server.saveTo(serverFilePath()) != nil {
+		t.Fatal("the server's file cannot be written")
+	}
+	byName := func(der []byte, name string) error {
+		t.Helper()
+		writeAdmin(t, client.Credentials{URL: "https://" + name, APIKey: pretend.Key})
+		server.Certificate = authority
+		defer func() { server.Certificate = "" }()
+		return hosts(der)
+	}
+	if err := byName(its.Certificate[0], "api.example.org"); err != nil {
+		t.Error(err)
+	}
+	if err := byName(other.Certificate[0], "api.example.org"); err == nil {
+		t.Error("a certificate of another authority was trusted")
+	}
+	if err := byName(its.Certificate[0], "api.example.net"); err == nil {
+		t.Error("a certificate for another name was trusted")
+	}
 }
 
 // newCertificate makes a certificate as an authority issues it, whose names lead elsewhere.

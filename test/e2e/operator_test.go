@@ -24,12 +24,17 @@ import (
 // selfSigned writes a certificate for localhost that is its own authority.
 func selfSigned(t *testing.T, dir string, serial int64) {
 	t.Helper()
+	selfSignedFor(t, dir, serial, "localhost")
+}
+
+func selfSignedFor(t *testing.T, dir string, serial int64, name string) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "a test"}, DNSNames: []string{"localhost"}, IsCA: true,
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "a test"}, DNSNames: []string{name}, IsCA: true,
 		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, text, text, key.Public(), key)
