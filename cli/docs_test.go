@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md anew")
+var update = flag.Bool("update", false, "write docs/cli.md again")
 
 const cliPage = "../docs/cli.md"
 

@@ -307,7 +307,7 @@ func TestRequestsAboutBuilds(t *testing.T) {
 	}
 }
 
-// All hosts agree on who makes the builds of a project, whoever is asked, and not all projects have
+// All hosts agree on which host runs the builds of a project, and not all projects have
 // the same one. Those that take no new work come last, and dead ones not at all.
 func TestBuildersOfAProject(t *testing.T) {
 	hosts := []bothy.ClusterHost{

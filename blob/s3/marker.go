@@ -142,7 +142,7 @@ func (b *Bucket) claim(ctx context.Context, c Claim) (p Place, err error) {
 }
 
 // use makes a marked place the one in use if the records name it. They are read after the
-// marker: whoever marks a place records it first.
+// marker, because a place is recorded before it is marked.
 func (b *Bucket) use(ctx context.Context, c Claim, m *marker) (Place, error) {
 	p := Place{ID: m.id(), Location: b.Location.String(), CreatedAt: m.CreatedAt}
 	named := m.Place == "" || c.Adopt

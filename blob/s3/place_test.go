@@ -225,7 +225,7 @@ func TestAnEarlierMarkIsAccepted(t *testing.T) {
 	wants(t, "with another's records", url, Claim{Owner: "me", Places: &database{all: []Place{{ID: "x", Used: true}}}}, "is not the place in the records")
 }
 
-// Hosts that start at the same time with a new bucket agree about it, whoever of them is the first.
+// Hosts that start at the same time with a new bucket agree about it, whichever is first.
 func TestHostsMarkABucketTogether(t *testing.T) {
 	server := s3test.Start(t)
 	for round := range 5 {

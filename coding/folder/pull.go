@@ -180,10 +180,10 @@ func (w *writer) file(ctx context.Context, name string, r entry) error {
 		w.note("left %s in the sandbox: what is above it is no folder here", name)
 		return nil
 	}
-	beside := path.Join(path.Dir(name), ".bothy-"+rand.Text())
+	temporary := path.Join(path.Dir(name), ".bothy-"+rand.Text())
 	mode := w.mode(name, r)
-	sum, err := w.fetch(ctx, name, beside, r, mode)
-	defer w.root.Remove(beside) // it exists only if something failed
+	sum, err := w.fetch(ctx, name, temporary, r, mode)
+	defer w.root.Remove(temporary) // it exists only if something failed
 	var failed *localError
 	switch {
 	case errors.As(err, &failed):
@@ -204,16 +204,16 @@ func (w *writer) file(ctx context.Context, name string, r entry) error {
 		}
 		return nil
 	case now != w.base[name].Local && now.there():
-		return w.conflict(name, beside, r)
+		return w.conflict(name, temporary, r)
 	case now != w.base[name].Local:
 		w.note("brought %s back: it was removed here, and the agent has changed it", name)
 	}
 	if now.there() && now.Kind != kindFile {
 		if err := w.clear(name); err != nil {
-			return w.conflict(name, beside, r)
+			return w.conflict(name, temporary, r)
 		}
 	}
-	if err := w.root.Rename(beside, name); err != nil {
+	if err := w.root.Rename(temporary, name); err != nil {
 		return fmt.Errorf("cannot write %s: %w", filepath.Join(w.o.Local, name), reason(err))
 	}
 	w.settle(name, r)
@@ -232,7 +232,7 @@ func (w *writer) mode(name string, r entry) fs.FileMode {
 }
 
 // conflict keeps both files: this host's in its place, and the sandbox's next to it.
-func (w *writer) conflict(name, beside string, r entry) error {
+func (w *writer) conflict(name, temporary string, r entry) error {
 	w.report.Conflicts = append(w.report.Conflicts, name)
 	if strings.HasPrefix(name, ".git/") {
 		w.note("%s was changed here and in the sandbox: kept this host's, and left the other one there", name)
@@ -243,7 +243,7 @@ func (w *writer) conflict(name, beside string, r entry) error {
 	for i := 2; w.now(to).there(); i++ {
 		to = fmt.Sprintf("%s.from-sandbox-%d", name, i)
 	}
-	if err := w.root.Rename(beside, to); err != nil {
+	if err := w.root.Rename(temporary, to); err != nil {
 		return fmt.Errorf("cannot write %s: %w", filepath.Join(w.o.Local, to), reason(err))
 	}
 	w.note("%s was changed here and in the sandbox: kept this host's, and put the other one into %s", name, to)

@@ -76,7 +76,7 @@ func names(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// files are what lies in the folder beside the records, by what they hold.
+// files are the files in the folder other than the records, by content.
 func files(t *testing.T, dir string) (list []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

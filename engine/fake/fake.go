@@ -156,7 +156,7 @@ func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec, restored str
 		}
 	}
 	m := newMachine(e, spec)
-	m.restored, m.beside = restored, e.host.machines[spec.ID]
+	m.restored, m.replaced = restored, e.host.machines[spec.ID]
 	e.host.machines[spec.ID] = m
 	e.held[spec.ID] = true
 	return m, nil

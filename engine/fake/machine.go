@@ -27,7 +27,7 @@ type Machine struct {
 	frozen bool
 
 	restored string
-	beside   *Machine // that lived already
+	replaced *Machine // the machine with the same ID that was running already
 }
 
 var _ bothy.Machine = (*Machine)(nil)
@@ -111,7 +111,7 @@ func (m *Machine) End(x bothy.Exit) {
 		if m.e.host.machines[m.spec.ID] == m { // and not one with the same id that was made meanwhile
 			delete(m.e.host.machines, m.spec.ID)
 			delete(m.e.held, m.spec.ID)
-			if o := m.beside; o != nil && !o.ended() {
+			if o := m.replaced; o != nil && !o.ended() {
 				m.e.host.machines[m.spec.ID] = o
 				m.e.held[m.spec.ID] = true
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestSentriesShareNoSocket starts machines after and beside each other: none
+// TestSentriesShareNoSocket starts machines one after another and concurrently: none
 // may hold a socket of another, which could be its network device or its control.
 func TestSentriesShareNoSocket(t *testing.T) {
 	dir, parent := newPlace(t)

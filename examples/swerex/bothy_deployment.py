@@ -65,7 +65,7 @@ class BothyRuntime(rex.AbstractRuntime):
         if ran.exit_code == 2:
             await self._check_syntax(action.command)
         if ran.ended:
-            self.logger.warning("The session %s ended and begins anew", action.session)
+            self.logger.warning("The session %s ended and starts again", action.session)
             await shell.exec("exec 2>&1")
         output = ran.stdout + ran.stderr + notes_on(ran)
         if action.check == "raise":

@@ -1,9 +1,9 @@
 // Package agent is the guest's agent: the server that runs inside every sandbox as process
 // 1 and carries out the host's requests. Only cmd/guest and tests use it.
 //
-// It speaks Connect over HTTP/1.1 and unencrypted HTTP/2: the services process.Process and
-// filesystem.Filesystem and the path /files as E2B's envd does, and beside
-// them bothy.guest.v1.Guest, /bothy/files and /bothy/archive.
+// It speaks Connect over HTTP/1.1 and unencrypted HTTP/2. Like E2B's envd it serves
+// process.Process, filesystem.Filesystem and the path /files, and in addition
+// bothy.guest.v1.Guest, /bothy/files and /bothy/archive.
 package agent
 
 import (

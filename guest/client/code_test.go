@@ -85,7 +85,7 @@ func TestContextsAreAdopted(t *testing.T) {
 				}
 			}
 			if res := run(t, g, bothy.CodeRequest{Language: d.language, Code: d.get}); res.Stdout != "42\n" {
-				t.Errorf("the context was started anew: %+v", res)
+				t.Errorf("the context was started again: %+v", res)
 			}
 			if list, err := g.Processes(t.Context()); err != nil || len(list) != 0 {
 				t.Errorf("contexts are among the processes: %+v, %v", list, err)

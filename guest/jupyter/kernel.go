@@ -234,8 +234,8 @@ func (k *Kernel) finish(x *execution) {
 	}
 }
 
-// Interrupt asks the kernel, by message, to stop what it does. Kernels that need a signal get
-// one from whoever started them.
+// Interrupt asks the kernel, by message, to stop what it does. Kernels that need a signal
+// instead get it from the code that started them.
 func (k *Kernel) Interrupt(ctx context.Context) error { return k.control(ctx, "interrupt_request") }
 
 // control sends a message that does not wait behind running code.

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "draw the picture in docs/architecture.md anew")
+var update = flag.Bool("update", false, "draw the picture in docs/architecture.md again")
 
 const (
 	page  = "../../docs/architecture.md"

@@ -47,7 +47,7 @@ function parseCredentials(path: string, text: string): Partial<Credentials> {
     throw new CredentialsError({
       code: "no_credentials",
       detail: `the credentials file ${path} is not valid JSON.`,
-      hint: "Run `bothy up` to write it anew.",
+      hint: "Run `bothy up` to write it again.",
       cause,
     });
   }

@@ -37,7 +37,7 @@ const (
 	ByTerminal   = "terminal"
 )
 
-// ErrClosed means that a sandbox is being paused. Whoever takes its lock next sees the outcome.
+// ErrClosed means that a sandbox is being paused. The next holder of its lock sees the outcome.
 var ErrClosed = errors.New("the sandbox is being paused")
 
 // begin records a user until end is called. It returns ErrClosed during a pause. Calling end

@@ -23,7 +23,7 @@ type workbench struct {
 	network bothy.Network
 	files   *tree.Tree // its current files
 	until   time.Time  // no command starts after this
-	beside  string     // what was in it besides files when it was new
+	initial string     // its state other than files when it was new
 }
 
 // clear terminates the sandbox.
@@ -57,7 +57,7 @@ func (w *workbench) start(ctx context.Context, r *running, changes string) error
 	if r.last || !r.step.isPlain() || w.j.b.o.Bounded == nil || !w.j.b.o.Bounded(sb.Engine) {
 		return nil
 	}
-	w.beside = w.look(ctx)
+	w.initial = w.look(ctx)
 	return nil
 }
 
@@ -67,7 +67,7 @@ const graceSeconds = 600
 
 // release terminates the sandbox after a command, unless it can serve the next one.
 func (w *workbench) release(ctx context.Context, r *running) {
-	if r.last || w.beside == "" || w.look(ctx) != w.beside {
+	if r.last || w.initial == "" || w.look(ctx) != w.initial {
 		w.clear(ctx)
 	}
 }

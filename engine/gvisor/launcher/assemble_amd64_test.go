@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write interpreter_amd64.go anew")
+var update = flag.Bool("update", false, "write interpreter_amd64.go again")
 
 // TestInterpreterIsAssembled assembles the source of the interpreter.
 func TestInterpreterIsAssembled(t *testing.T) {

@@ -49,7 +49,7 @@ export function bothyTools(sandbox: Sandbox, options: ToolOptions = {}) {
   checkVersion();
   return {
     bash: tool({
-      description: `Run a Bash command in an isolated Linux sandbox. Each command starts anew in ${cwd ?? "/workspace"}; files stay, variables and the directory do not. It is ended after ${most} seconds.`,
+      description: `Run a Bash command in an isolated Linux sandbox. Each command starts in ${cwd ?? "/workspace"}; files stay, variables and the directory do not. It is ended after ${most} seconds.`,
       inputSchema: object<{ command: string; timeoutSeconds?: number }>({
         command: text("The command line."),
         timeoutSeconds: { type: "number", exclusiveMinimum: 0, maximum: most, description: "End the command after so long." },
