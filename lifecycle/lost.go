@@ -113,8 +113,9 @@ func (s *Service) resumeDue(ctx context.Context, o LostOptions) error {
 
 // resumeLost tries to resume one sandbox, unless another host does.
 func (s *Service) resumeLost(ctx context.Context, o LostOptions, sb *store.Sandbox) error {
+	listed := sb.ResumeAt()
 	room := o.MayTake() && (o.Fits == nil || o.Fits(ctx, sb.ID))
-	if at := sb.ResumeAt(); !room && (at == nil || s.clock.Now().Sub(*at) < roomPatience) {
+	if !room && (listed == nil || s.clock.Now().Sub(*listed) < roomPatience) {
 		return nil // another host may have room
 	}
 	if own, err := s.takeLost(ctx, o.Hosts, sb.ID); err != nil || !own {
@@ -129,7 +130,9 @@ func (s *Service) resumeLost(ctx context.Context, o LostOptions, sb *store.Sandb
 		return ignoreNotFound(err)
 	}
 	at := sb.ResumeAt()
-	if sb.State != bothy.StatePaused || at == nil || at.After(s.clock.Now()) {
+	// The store has said that it is due, by a clock that all hosts share. Another time means that
+	// another host has tried meanwhile.
+	if sb.State != bothy.StatePaused || at == nil || listed == nil || !at.Equal(*listed) {
 		return nil
 	}
 	failed := error(bothy.Errorf(bothy.CodeCapacity, "no host had room for it"))

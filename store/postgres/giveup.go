@@ -28,7 +28,7 @@ func (s *Store) giveUp(ctx context.Context, tx pgx.Tx, b *store.HostGivenUp, fat
 	}
 	var events eventRows
 	for part := range slices.Chunk(all, giveUpAtOnce) {
-		if err := giveUpPart(ctx, tx, b, part, fate, &events); err != nil {
+		if err := s.giveUpPart(ctx, tx, b, part, fate, &events); err != nil {
 			return err
 		}
 	}
@@ -44,7 +44,7 @@ func (s *Store) giveUp(ctx context.Context, tx pgx.Tx, b *store.HostGivenUp, fat
 }
 
 // giveUpPart decides about some of a dead host's sandboxes, and stores the result.
-func giveUpPart(ctx context.Context, tx pgx.Tx, b *store.HostGivenUp, part []*store.Sandbox, fate store.Fate, events *eventRows) error {
+func (s *Store) giveUpPart(ctx context.Context, tx pgx.Tx, b *store.HostGivenUp, part []*store.Sandbox, fate store.Fate, events *eventRows) error {
 	snapshots, err := snapshotsOf(ctx, tx, part)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func giveUpPart(ctx context.Context, tx pgx.Tx, b *store.HostGivenUp, part []*st
 	for _, sb := range part {
 		ran := sb.State == bothy.StateRunning || sb.State == bothy.StatePausing
 		free, event := fate(sb, b.Host, func(id string) *bothy.Snapshot { return snapshots[id] })
-		if err := errors.Join(f.add(sb, free), events.add(event)); err != nil {
+		if err := errors.Join(f.add(sb, free, s.resumeIn(sb)), events.add(event)); err != nil {
 			return err
 		}
 		if ran && sb.State == bothy.StatePaused {
@@ -106,8 +106,8 @@ type fates struct {
 	freed, over, checkpoints, owners []string
 }
 
-// add notes the fate of a sandbox.
-func (f *fates) add(sb *store.Sandbox, free bool) error {
+// add notes the fate of a sandbox. resume is when it is due to be resumed, as in resumeIn.
+func (f *fates) add(sb *store.Sandbox, free bool, resume *int64) error {
 	text, err := record.EncodeSandbox(sb)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (f *fates) add(sb *store.Sandbox, free bool) error {
 		ended = nanosOrNull(&sb.Ended.At)
 	}
 	f.ids, f.states, f.records = append(f.ids, sb.ID), append(f.states, string(sb.State)), append(f.records, text)
-	f.ended, f.resume, f.free = append(f.ended, ended), append(f.resume, nanosOrNull(sb.ResumeAt())), append(f.free, free)
+	f.ended, f.resume, f.free = append(f.ended, ended), append(f.resume, resume), append(f.free, free)
 	if free {
 		f.freed = append(f.freed, sb.ID)
 	}
@@ -132,7 +132,7 @@ func (f *fates) add(sb *store.Sandbox, free bool) error {
 
 // queue adds the statements that store the fates.
 func (f *fates) queue(b *pgx.Batch) {
-	b.Queue(`UPDATE sandboxes s SET state = f.state, ended_at = f.ended, record = f.record, resume_at = f.resume, host_epoch = 0,
+	b.Queue(`UPDATE sandboxes s SET state = f.state, ended_at = f.ended, record = f.record, resume_at = f.resume + `+databaseNow+`, host_epoch = 0,
 		host = CASE WHEN f.free THEN '' ELSE s.host END
 		FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bool[]) f(id, state, ended, record, resume, free) WHERE s.id = f.id`,
 		clean([]any{f.ids, f.states, f.ended, f.records, f.resume, f.free})...)

@@ -445,7 +445,7 @@ func (s *Store) ReleaseSandbox(ctx context.Context, sb *store.Sandbox) error {
 	_, err = s.change(ctx, "release a sandbox", once,
 		do(`SELECT host_owns($1, $2)`, s.lease.epoch, sb.ID),
 		do(`UPDATE snapshots SET host = '' WHERE sandbox_id = $1`, sb.ID),
-		do(`UPDATE sandboxes SET state = $2, record = $3, resume_at = $4, host = '', host_epoch = 0 WHERE id = $1`, sb.ID, string(sb.State), text, nanosOrNull(sb.ResumeAt())))
+		do(`UPDATE sandboxes SET state = $2, record = $3, resume_at = $4::bigint + `+databaseNow+`, host = '', host_epoch = 0 WHERE id = $1`, sb.ID, string(sb.State), text, s.resumeIn(sb)))
 	return err
 }
 
@@ -472,8 +472,8 @@ func (s *Store) TakeSandbox(ctx context.Context, from string, epoch int64, sb *s
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE sandboxes SET state = $2, record = $3, host = $4, host_epoch = $5, resume_at = $6 WHERE id = $1`,
-			clean([]any{sb.ID, string(sb.State), text, s.member.Name, s.lease.epoch, nanosOrNull(after.ResumeAt())})...)
+		b.Queue(`UPDATE sandboxes SET state = $2, record = $3, host = $4, host_epoch = $5, resume_at = $6::bigint + `+databaseNow+` WHERE id = $1`,
+			clean([]any{sb.ID, string(sb.State), text, s.member.Name, s.lease.epoch, s.resumeIn(&after)})...)
 		b.Queue(`UPDATE snapshots SET host = $2 WHERE sandbox_id = $1`, sb.ID, s.member.Name)
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err

@@ -675,3 +675,50 @@ func TestHostsRaceForAQuota(t *testing.T) {
 	defer two.Close()
 	storetest.RaceForQuota(t, one, two)
 }
+
+// A sandbox that lost its host is due when the host that gave the other up says so, whatever the
+// clocks of those that look are.
+func TestSandboxesAreDueByTheClockOfTheDatabase(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	now := map[string]func() time.Time{
+		"ahead":  func() time.Time { return time.Now().Add(3 * time.Hour) },
+		"behind": func() time.Time { return time.Now().Add(-3 * time.Hour) },
+	}
+	hosts := map[string]*postgres.Store{}
+	for name, clock := range now {
+		hosts[name] = member(t, url, name, postgres.WithNow(clock))
+		defer hosts[name].Close()
+	}
+	for by, giver := range hosts {
+		lost := crashed(t, url, "lost")
+		id := "sbx" + by
+		must(t, lost.PutSandbox(ctx, sandbox(id, bothy.StateRunning)))
+		must(t, lost.PutSandbox(ctx, sandbox(id+"later", bothy.StateRunning)))
+		done, err := giver.GiveUpHosts(ctx, 0, func(sb *store.Sandbox, _ string, _ func(string) *bothy.Snapshot) (bool, bothy.Event) {
+			at := now[by]()
+			if sb.ID != id {
+				at = at.Add(time.Hour)
+			}
+			sb.State, sb.HostLoss = bothy.StatePaused, &bothy.HostLoss{At: at, NextResumeAt: &at}
+			return true, bothy.Event{}
+		})
+		if err != nil || len(done) != 1 {
+			t.Fatal(done, err)
+		}
+		for name, s := range hosts {
+			due, err := s.SandboxesToResume(ctx, now[name](), 10)
+			if err != nil || len(due) != 1 || due[0].ID != id {
+				t.Errorf("of those that %s gave up, due to %s are %d; %v", by, name, len(due), err)
+			}
+		}
+		if ok, err := hosts["behind"].ClaimSandbox(ctx, id); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		must(t, hosts["behind"].PutSandbox(ctx, sandbox(id, bothy.StateStopped)))
+		if ok, err := hosts["behind"].ClaimSandbox(ctx, id+"later"); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		must(t, hosts["behind"].PutSandbox(ctx, sandbox(id+"later", bothy.StateStopped)))
+		lost.Close()
+	}
+}

@@ -11,8 +11,22 @@ import (
 	"github.com/bothy-dev/bothy/store/record"
 )
 
+// databaseNow is the database's time in nanoseconds. When a sandbox is due to be resumed is
+// stored by this clock, since the hosts that write and read it may have different ones.
+const databaseNow = `(extract(epoch FROM clock_timestamp()) * 1000000000)::bigint`
+
+// resumeIn is how long after now a sandbox is due to be resumed, in nanoseconds; nil if it is not.
+func (s *Store) resumeIn(b *store.Sandbox) *int64 {
+	at := b.ResumeAt()
+	if at == nil {
+		return nil
+	}
+	in := int64(at.Sub(s.now()))
+	return &in
+}
+
 const putSandbox = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, host, host_epoch, resume_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9, $10, $11, $12)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9, $10, $11, $12::bigint + ` + databaseNow + `)
 	ON CONFLICT (id) DO UPDATE SET project = excluded.project, name = excluded.name, state = excluded.state,
 	created_at = excluded.created_at, ended_at = excluded.ended_at, pooled = excluded.pooled,
 	metadata = excluded.metadata, record = excluded.record, resume_at = excluded.resume_at`
@@ -43,7 +57,7 @@ func (s *Store) putSandbox(ctx context.Context, b *store.Sandbox, before ...stat
 	}
 	list = append(list, before...)
 	list = append(list, do(putSandbox, b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), ended, b.Pooled, Pairs(b.Metadata), text,
-		s.member.Name, s.ownEpoch(), nanosOrNull(b.ResumeAt())))
+		s.member.Name, s.ownEpoch(), s.resumeIn(b)))
 	if b.State == bothy.StateStopped || b.State == bothy.StateFailed {
 		// A concurrent AddLink locks the sandbox's row, so its link is visible here.
 		list = append(list, do(`DELETE FROM links WHERE sandbox_id = $1`, b.ID))
@@ -117,8 +131,8 @@ func (s *Store) OwnSandboxesInState(ctx context.Context, states ...bothy.State) 
 
 // SandboxesToResume implements store.Store.
 func (s *Store) SandboxesToResume(ctx context.Context, by time.Time, limit int) ([]*store.Sandbox, error) {
-	return list(ctx, s, "list sandboxes to resume", `SELECT record FROM sandboxes WHERE resume_at <= $1 AND state = 'paused' AND (host = '' OR host_epoch = $3)
-		ORDER BY resume_at, id LIMIT $2`, []any{nanos(by), limit, s.ownEpoch()}, decoded(record.DecodeSandbox))
+	return list(ctx, s, "list sandboxes to resume", `SELECT record FROM sandboxes WHERE resume_at <= $1::bigint + `+databaseNow+` AND state = 'paused' AND (host = '' OR host_epoch = $3)
+		ORDER BY resume_at, id LIMIT $2`, []any{int64(by.Sub(s.now())), limit, s.ownEpoch()}, decoded(record.DecodeSandbox))
 }
 
 // DeleteSandboxesEndedBefore implements store.Store.
