@@ -49,6 +49,7 @@ func (s *Server) openBlobs(ctx context.Context) error {
 		if err := onlyHere(root, stored); err != nil {
 			return err
 		}
+		s.warnOfUnusedStorage(ctx)
 		s.blobs, err = blobdir.Open(root)
 		return err
 	}
@@ -114,6 +115,20 @@ func objectKind(kind string, r s3.Reading) telemetry.ObjectKind {
 		Kind: kind, Pending: r.Pending, Oldest: r.Oldest.Seconds(),
 		Uploads: r.Uploads, UploadFailures: r.UploadFailures, UploadBytes: r.UploadBytes,
 		Fetches: r.Fetches, FetchFailures: r.FetchFailures, FetchBytes: r.FetchBytes, Damaged: r.Damaged, Repaired: r.Repaired,
+	}
+}
+
+// warnOfUnusedStorage logs that the records name object storage, which this server does not use.
+func (s *Server) warnOfUnusedStorage(ctx context.Context) {
+	all, err := s.store.Places(ctx)
+	if err != nil {
+		s.log.Warn("cannot read the places of object storage", "error", err)
+		return
+	}
+	for _, p := range all {
+		if p.Used {
+			s.log.Warn("snapshots of this server are not uploaded, and those of others are not found: blobs is not set, and the records name object storage; set it as on the other hosts, or stop using it with `bothy migrate --blobs-to host`", "used", p.Location)
+		}
 	}
 }
 

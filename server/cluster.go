@@ -98,15 +98,21 @@ func (s *Server) countsStorage() func() bool {
 	return s.onDuty.Load
 }
 
+// openAuthority opens the cluster's authority. That fails for a host that has not joined, which is
+// told so before anything else that fails without the key of the cluster's secrets.
+func (s *Server) openAuthority(ctx context.Context) (err error) {
+	if s.hosts != nil {
+		s.authority, err = cluster.OpenAuthority(ctx, s.hosts, s.vault)
+	}
+	return err
+}
+
 // openCluster creates what forwards requests to other hosts.
 func (s *Server) openCluster(ctx context.Context) error {
 	if s.hosts == nil {
 		return nil
 	}
-	authority, err := cluster.OpenAuthority(ctx, s.hosts, s.vault)
-	if err != nil {
-		return err
-	}
+	authority := s.authority
 	key, err := os.ReadFile(filepath.Join(s.config.Home, "secrets.key"))
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,5 +126,10 @@ func TestAPlaceIsAdopted(t *testing.T) {
 	}
 	if err := b.Claim(t.Context(), s.bucketClaim(false)); err != nil {
 		t.Errorf("the next place: %v", err)
+	}
+	var said strings.Builder
+	s.log = slog.New(slog.NewTextHandler(&said, nil))
+	if s.warnOfUnusedStorage(t.Context()); !strings.Contains(said.String(), "blobs is not set") {
+		t.Errorf("a server without the setting says %q", said.String())
 	}
 }

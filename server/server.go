@@ -78,13 +78,14 @@ type Server struct {
 	inflight  *inflight.Limits
 	api       *api.Server
 
-	// hosts are the hosts that share the database, keeper guards this host's lease, and cluster
-	// manages the hosts; nil without a cluster.
-	hosts   store.Hosts
-	keeper  *cluster.Keeper
-	cluster cluster.Service
-	counts  cluster.Counts
-	images  images
+	// hosts are the hosts that share the database, authority issues their certificates, keeper
+	// guards this host's lease, and cluster manages the hosts; nil without a cluster.
+	hosts     store.Hosts
+	authority *cluster.Authority
+	keeper    *cluster.Keeper
+	cluster   cluster.Service
+	counts    cluster.Counts
+	images    images
 	// shared records the files that hosts share, and trees fetches them.
 	shared store.Shared
 	trees  *cluster.Trees
@@ -154,6 +155,9 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	if s.vault, err = vault.Open(filepath.Join(c.Home, "secrets.key")); err != nil {
+		return nil, err
+	}
+	if err := s.openAuthority(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.openBlobs(ctx); err != nil {

@@ -98,11 +98,15 @@ func TestTwoHostsOfOneName(t *testing.T) {
 		if what == "a server of its kind" {
 			o = []postgres.Option{postgres.WithHome("home of one")}
 		}
-		if s, err := postgres.Open(t.Context(), url, o...); bothy.ErrorCode(err) != bothy.CodeConflict {
+		s, err := postgres.Open(t.Context(), url, o...)
+		if bothy.ErrorCode(err) != bothy.CodeConflict {
 			t.Errorf("%s: %v", what, err)
 			if err == nil {
 				s.Close()
 			}
+		}
+		if what == "a server of its kind" && err != nil && !strings.Contains(err.Error(), "cluster.name is not set") {
+			t.Errorf("a server that is no host: %v", err)
 		}
 		var waits bool
 		if err := one.Sees(t.Context(), `SELECT until > clock_timestamp() FROM server_lease`, &waits); err != nil || waits {

@@ -140,6 +140,10 @@ func (s *Store) takeLease(ctx context.Context) error {
 			return bothy.Errorf(bothy.CodeConflict, "another server uses this database: %s", place).
 				WithHint("Stop that server, or give this one another database. If it is dead, the database is free in %d seconds.", int(left)+1)
 		}
+		if home == sharedHome && s.home != "" {
+			return bothy.Errorf(bothy.CodeConflict, "the database belongs to a cluster, and cluster.name is not set").
+				WithHint("Set cluster.name and cluster.listen in the settings, as docs/cluster.md says, or give this server its own database.")
+		}
 		if home != "" && s.home != "" && home != s.home {
 			return bothy.Errorf(bothy.CodeConflict, "the database belongs to the state of another server, %s, whose snapshots are not here", home).
 				WithHint("Give this server its own database, or move the BOTHY_HOME of that server here. If that is lost for good, write %s to the file server-id in this one.", home)
