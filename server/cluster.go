@@ -24,6 +24,7 @@ import (
 	"github.com/bothy-dev/bothy/blob/s3"
 	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/e2b"
 	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/lifecycle"
@@ -129,7 +130,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 		Fetchable: s.fetchable, Claimed: s.lifecycle.Claimed,
 		Port: s.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Upload: s.uploadProject, HasBuild: s.hasBuild, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
-			project, token, login, err := s.api.LoggedIn(r)
+			project, token, login, err := s.api.LoggedIn(r, e2b.KeyOf(r))
 			if login {
 				c = cluster.Caller{Project: project, TokenID: token}
 			}

@@ -167,7 +167,7 @@ func TestAnyHostCarriesWhatGoesToASandbox(t *testing.T) {
 	})
 
 	t.Run("E2B's SDKs", func(t *testing.T) {
-		status, text := two.raw(t, http.MethodPost, "/sandboxes/"+b.id+"/timeout", `{"timeout": 900}`, http.Header{"X-Api-Key": {two.Key}, "Content-Type": {"application/json"}})
+		status, text := two.raw(t, http.MethodPost, "/sandboxes/"+b.id+"/timeout", `{"timeout": 900}`, http.Header{"X-Api-Key": {"e2b_" + strings.TrimPrefix(two.Key, "bothy_")}, "Content-Type": {"application/json"}})
 		if status != http.StatusNoContent {
 			t.Errorf("the time-out: %d %s", status, text)
 		}
