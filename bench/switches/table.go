@@ -93,10 +93,13 @@ func cell(r *bench.Result, variant string) string {
 		return ""
 	}
 	gain, noise, ok := Gain(r, variant)
-	if !ok {
-		return "–"
+	if ok {
+		return percent(gain, noise)
 	}
-	return percent(gain, noise)
+	if other := r.Against[variant]; r.P50 == 0 && r.OK == r.N && other.OK == other.N {
+		return fmt.Sprintf("0 and %.0f %s", other.P50, r.Unit)
+	}
+	return "–"
 }
 
 func percent(gain, noise float64) string {

@@ -13,7 +13,7 @@ func result(name string, all []float64, off map[string][]float64) *bench.Result 
 		names = append(names, variant)
 		series[variant] = &bench.Series{N: len(samples), OK: len(samples), Samples: samples}
 	}
-	return bench.Compare(bench.Measure{Name: name}, names, series, 0, 0)
+	return bench.Compare(bench.Measure{Name: name, Unit: "ms"}, names, series, 0, 0)
 }
 
 func TestGainIsThatOfTurnsThatFollowEachOther(t *testing.T) {
@@ -36,6 +36,7 @@ func TestTable(t *testing.T) {
 	Table(&out, []*bench.Report{{Results: []*bench.Result{
 		result("create_exec_cold", []float64{50}, off(50, 55)),
 		result("exec", []float64{10}, off(10.1, 15)),
+		result(IdleCPU, []float64{0}, off(0, 3)),
 		result("work_read", []float64{100}, off(101, 90)),
 		result("work_spawn", []float64{100}, off(99, 130)),
 		result("work_pipe", []float64{100}, off(100, 100)),
@@ -43,8 +44,8 @@ func TestTable(t *testing.T) {
 	}}})
 	want := `| off | cold | cold, processor | pool | exec | resume | idle memory | idle processor | most of the work |
 |---|---|---|---|---|---|---|---|---|
-| batch | +10.0 % |  |  | +50.0 % |  |  |  | spawn +30.0 %, read -10.0 % |
-| control | +0.0 % |  |  | +1.0 % |  |  |  |  |
+| batch | +10.0 % |  |  | +50.0 % |  |  | 0 and 3 ms | spawn +30.0 %, read -10.0 % |
+| control | +0.0 % |  |  | +1.0 % |  |  | 0 and 0 ms |  |
 `
 	if out.String() != want {
 		t.Errorf("the table is\n%swant\n%s", &out, want)
