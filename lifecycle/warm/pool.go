@@ -183,8 +183,23 @@ func (d *demand) burst(now time.Time) (most int) {
 // Run takes over the golden snapshots of an earlier server, and then keeps the pool filled
 // until ctx ends.
 func (s *Pool) Run(ctx context.Context) {
+	if s.o.Shared != nil {
+		go s.fetchImages(ctx)
+	}
 	s.FindGoldens()
 	s.keepPool(ctx)
+}
+
+// fetchImages fetches the images of the pool's templates from other hosts, so that the first
+// sandbox of a new host does not wait for them.
+func (s *Pool) fetchImages(ctx context.Context) {
+	for _, name := range s.o.Templates {
+		_, err := s.o.Known.LookupFor(ctx, "", name)
+		if err != nil && ctx.Err() == nil && bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {
+			s.o.Log.Warn("cannot fetch the image of a template of the pool; its first sandbox fetches it", "template", name, "error", err)
+		}
+		s.pool.poke()
+	}
 }
 
 // FindGoldens takes over the golden snapshots of an earlier server.

@@ -50,6 +50,8 @@ type SharedGoldens interface {
 // templateFinder finds templates by name or digest.
 type templateFinder interface {
 	Lookup(name string) (*store.Template, error)
+	// LookupFor also fetches the image if only other hosts have it.
+	LookupFor(ctx context.Context, project, name string) (*store.Template, error)
 }
 
 // Pool prepares machines ahead of demand.
