@@ -36,7 +36,7 @@ func main() {
 	case "nomad":
 		err = nomad(args[0])
 	case "compose":
-		err = compose(args[0])
+		err = compose(args[0], args[1])
 	default:
 		err = fmt.Errorf("there is no %s", what)
 	}
@@ -201,8 +201,8 @@ func nomad(path string) error {
 	return errors.New("there is no job")
 }
 
-// compose loads the file as Compose does, and prints how a host starts.
-func compose(path string) error {
+// compose loads the file as Compose does, and prints one of its configs.
+func compose(path, config string) error {
 	o, err := cli.NewProjectOptions([]string{path})
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func compose(path string) error {
 		return err
 	}
 	names := slices.Sorted(maps.Keys(p.Services))
-	if want := []string{"balancer", "one", "postgres", "three", "two"}; !slices.Equal(names, want) {
+	if want := []string{"balancer", "one", "postgres", "s3", "three", "two"}; !slices.Equal(names, want) {
 		return fmt.Errorf("the services are %v, not %v", names, want)
 	}
 	for _, name := range []string{"one", "two", "three"} {
@@ -220,6 +220,16 @@ func compose(path string) error {
 			return fmt.Errorf("the service %s is no host of that name", name)
 		}
 	}
-	fmt.Print(p.Configs["start"].Content)
+	for name, s := range p.Services {
+		for _, secret := range s.Secrets {
+			if _, has := p.Secrets[secret.Source]; !has {
+				return fmt.Errorf("the service %s has a secret %s that is nowhere", name, secret.Source)
+			}
+		}
+	}
+	if p.Configs[config].Content == "" {
+		return fmt.Errorf("there is no config %s", config)
+	}
+	fmt.Print(p.Configs[config].Content)
 	return nil
 }
