@@ -103,6 +103,11 @@ simulate-cluster: bin/go.mod ## simulate the leases and placement of HOSTS (1000
 test-packaging: build ## check the Helm chart, the Nomad job, the Compose file and the systemd units
 	@test/packaging/run
 
+.PHONY: test-kubernetes
+test-kubernetes: ## apply the Helm chart to a Kubernetes API server that is built from modules (ten minutes the first time)
+	@scripts/packages openssl:openssl python3:python3
+	@test/kubernetes/run
+
 .PHONY: test-clients
 test-clients: host build ## run E2B's SDKs of all ages, and what is built on them
 	@test/e2b/run full
