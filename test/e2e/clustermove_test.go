@@ -164,7 +164,7 @@ func TestASandboxIsMovedInAVirtualMachine(t *testing.T) {
 	needEngine(t, "microvm")
 	hosts := newHosts(t, "one", "two")
 	b := hosts[0].boxOn(t, "one", bothy.SandboxCreate{Engine: "microvm"})
-	b.sh("", "echo content >/workspace/file; setsid -f sh -c 'while :; do echo x >>/tmp/beats; sleep 0.1; done' >/dev/null 2>&1 </dev/null")
+	b.sh("", "echo content >/workspace/file; setsid -f sh -c 'while :; do echo x >>/tmp/beats; sleep 0.1; done' >/dev/null 2>&1 </dev/null; until [ -s /tmp/beats ]; do sleep 0.02; done")
 	for _, to := range []string{"two", "one"} {
 		b.moveTo(to)
 		if got := b.sh("", "cat /workspace/file"); got != "content" {
@@ -346,7 +346,7 @@ func TestHostsAreKilledWhileASandboxMoves(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s, %s at %s", state, c.dies, c.step), func(t *testing.T) {
 				b := one.ownBox(t)
-				b.sh("", "echo content >/workspace/file; setsid -f bash -c 'while :; do echo x >>/tmp/beats; sleep 0.05; done' >/dev/null 2>&1 </dev/null")
+				b.sh("", "echo content >/workspace/file; setsid -f bash -c 'while :; do echo x >>/tmp/beats; sleep 0.05; done' >/dev/null 2>&1 </dev/null; until [ -s /tmp/beats ]; do sleep 0.02; done")
 				if state == bothy.StatePaused {
 					if _, err := one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{}); err != nil {
 						t.Fatal(err)

@@ -531,7 +531,7 @@ func TestWhatCannotBootIsRefused(t *testing.T) {
 		"cut short":             bzImageOf(good, "1")[:2000],
 		"compression is not":    bzImageOf([]byte("what is this"), "1"),
 		"unpack the kernel":     bzImageOf(append(bytes.Clone(good[:len(good)-20]), good[len(good)-4:]...), "1"),
-		"no ELF file":           bzImageOf(lz4Legacy(t, []byte("this is text and not a kernel")), "1"),
+		"not an ELF file":       bzImageOf(lz4Legacy(t, []byte("this is text and not a kernel")), "1"),
 		"not for x86-64":        elfKernel(elf.EM_AARCH64, pvhNote(), "Linux version 1 ("),
 		"no entry for PVH":      elfKernel(elf.EM_X86_64, make([]byte, 24), "Linux version 1 ("),
 		"contains no version":   whole,
