@@ -112,12 +112,8 @@ func (f *fates) add(sb *store.Sandbox, free bool, resume *int64) error {
 	if err != nil {
 		return err
 	}
-	var ended *int64
-	if sb.Ended != nil {
-		ended = nanosOrNull(&sb.Ended.At)
-	}
 	f.ids, f.states, f.records = append(f.ids, sb.ID), append(f.states, string(sb.State)), append(f.records, text)
-	f.ended, f.resume, f.free = append(f.ended, ended), append(f.resume, resume), append(f.free, free)
+	f.ended, f.resume, f.free = append(f.ended, endedAt(sb)), append(f.resume, resume), append(f.free, free)
 	if free {
 		f.freed = append(f.freed, sb.ID)
 	}

@@ -47,16 +47,12 @@ func (s *Store) putSandbox(ctx context.Context, b *store.Sandbox, before ...stat
 	if err != nil {
 		return fmt.Errorf("store: put sandbox %s: %w", b.ID, err)
 	}
-	var ended *int64
-	if b.Ended != nil {
-		ended = nanosOrNull(&b.Ended.At)
-	}
 	var list []statement
 	if s.shared() {
 		list = append(list, do(`SELECT host_owns($1, $2)`, s.lease.epoch, b.ID))
 	}
 	list = append(list, before...)
-	list = append(list, do(putSandbox, b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), ended, b.Pooled, Pairs(b.Metadata), text,
+	list = append(list, do(putSandbox, b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), endedAt(b), b.Pooled, Pairs(b.Metadata), text,
 		s.member.Name, s.ownEpoch(), s.resumeIn(b)))
 	if b.State == bothy.StateStopped || b.State == bothy.StateFailed {
 		// A concurrent AddLink locks the sandbox's row, so its link is visible here.
@@ -64,6 +60,14 @@ func (s *Store) putSandbox(ctx context.Context, b *store.Sandbox, before ...stat
 	}
 	_, err = s.change(ctx, "put sandbox", whole, list...)
 	return err
+}
+
+// endedAt is when a sandbox ended, or NULL.
+func endedAt(b *store.Sandbox) *int64 {
+	if b.Ended == nil {
+		return nil
+	}
+	return nanosOrNull(&b.Ended.At)
 }
 
 // Pairs are the array elements by which a sandbox is found by its metadata.
