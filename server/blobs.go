@@ -66,6 +66,7 @@ func (s *Server) openBlobs(ctx context.Context) error {
 		CacheBytes: s.config.Snapshots.CacheMB << 20, MinFree: s.config.Snapshots.MinFreeDiskMB << 20,
 		Grace: time.Duration(s.config.Snapshots.GraceHours) * time.Hour,
 		Named: s.namesSnapshot, Doubtful: s.doubtful,
+		Before:   s.storeNeeds,
 		OnKept:   func(name string) { s.lifecycle.SnapshotStored(background, name) },
 		OnDamage: func(name string, found, repaired int) { s.lifecycle.SnapshotDamaged(background, name, found, repaired) },
 		Elsewhere: func(ctx context.Context, p s3.Piece, good func([]byte) bool) error {

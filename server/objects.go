@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -169,14 +170,61 @@ func (s *Server) storeTrees(ctx context.Context) error {
 		for _, t := range all {
 			late := time.Since(t.At) > othersAfter
 			if t.StoredAt == nil && t.UnneededAt == nil && (late || t.Host == s.config.Cluster.Name) {
-				errs = append(errs, s.storeTree(ctx, &t))
+				errs = append(errs, s.storeTree(ctx, t.Kind, t.Name))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Server) storeTree(ctx context.Context, t *store.Tree) error {
+// storeNeeds uploads what a snapshot is restored with, unless it is in the object storage: the image
+// of its template, and the engine build that wrote its memory. So any host can restore it.
+func (s *Server) storeNeeds(ctx context.Context, dir string) error {
+	if s.shared == nil {
+		return nil
+	}
+	text, err := os.ReadFile(filepath.Join(dir, snapshot.ManifestName))
+	if err != nil {
+		return err
+	}
+	m, err := snapshot.Parse(text)
+	if err != nil {
+		return nil // no host can restore it
+	}
+	err = s.storeTree(ctx, store.TreeTemplates, strings.TrimPrefix(m.Sandbox.TemplateDigest, digestPrefix))
+	if m.Kind == bothy.SnapshotMemory {
+		err = errors.Join(err, s.publishBuild(ctx, m.EngineBuild), s.storeTree(ctx, store.TreeEngines, m.EngineBuild))
+	}
+	return err
+}
+
+// storeTree uploads a tree that the object storage lacks, if this host has it.
+func (s *Server) storeTree(ctx context.Context, kind, name string) error {
+	unlock, err := s.storing.LockIn(ctx, kind+"/"+name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	t, err := s.shared.Tree(ctx, kind, name)
+	switch {
+	case bothy.ErrorCode(err) == bothy.CodeNotFound:
+		return nil
+	case err != nil:
+		return err
+	case t.Deleting():
+		return fmt.Errorf("%s/%s is being deleted from the object storage, and is uploaded again after that", kind, name)
+	case t.UnneededAt != nil:
+		if err := s.shared.SetTreeNeeded(ctx, kind, name, true); err != nil {
+			return err
+		}
+	}
+	if t.StoredAt != nil {
+		return nil
+	}
+	return s.uploadTree(ctx, t)
+}
+
+func (s *Server) uploadTree(ctx context.Context, t *store.Tree) error {
 	parent := filepath.Join(s.config.Home, "objects") // hard links need the same disk
 	if t.Kind == store.TreeTemplates {
 		parent = filepath.Join(s.config.Templates, ".build")

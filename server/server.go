@@ -38,6 +38,7 @@ import (
 	"github.com/bothy-dev/bothy/gateway"
 	"github.com/bothy-dev/bothy/inflight"
 	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/internal/keylock"
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/metering"
 	"github.com/bothy-dev/bothy/session"
@@ -104,6 +105,9 @@ type Server struct {
 	// may take over one of its sandboxes.
 	gaveUp  chan struct{}
 	mayTake func() bool
+
+	// storing locks a tree while it is uploaded.
+	storing keylock.Locks
 
 	// missing counts the audit records that the database has lost.
 	missing atomic.Int64

@@ -148,17 +148,38 @@ func (s *Server) publishBuilds(ctx context.Context, told map[string]time.Time) e
 		if time.Since(told[b.Name]) < tellAgain {
 			continue
 		}
-		text, err := json.Marshal(b)
-		if err != nil {
-			return err
-		}
-		t := store.Tree{Kind: store.TreeEngines, Name: b.Name, Host: s.config.Cluster.Name, Bytes: b.Size(), At: time.Now(), Record: text}
-		if err := s.shared.PutTree(ctx, t); err != nil {
+		if err := s.putBuild(ctx, b); err != nil {
 			return err
 		}
 		told[b.Name] = time.Now()
 	}
 	return nil
+}
+
+// publishBuild tells the other hosts about an engine build, if it is on this one and they do not know
+// it.
+func (s *Server) publishBuild(ctx context.Context, name string) error {
+	if _, err := s.shared.Tree(ctx, store.TreeEngines, name); bothy.ErrorCode(err) != bothy.CodeNotFound {
+		return err
+	}
+	all, err := builds.List(s.builds.Dir())
+	if err != nil {
+		return err
+	}
+	for _, b := range all {
+		if b.Name == name {
+			return s.putBuild(ctx, b)
+		}
+	}
+	return nil
+}
+
+func (s *Server) putBuild(ctx context.Context, b builds.Build) error {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	return s.shared.PutTree(ctx, store.Tree{Kind: store.TreeEngines, Name: b.Name, Host: s.config.Cluster.Name, Bytes: b.Size(), At: time.Now(), Record: text})
 }
 
 // openShared opens a file for another host.

@@ -161,6 +161,13 @@ func (s *Store) carry(u *upload, name string) error {
 		return err
 	}
 	defer release()
+	if s.o.Before != nil {
+		if err := s.o.Before(u.ctx, dir); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cannot upload what the tree needs: %v", err) // the tree itself is here
+		} else if err != nil {
+			return fmt.Errorf("cannot upload what the tree needs: %w", err)
+		}
+	}
 	i, text, err := s.bucket.upload(u.ctx, s.o.Kind, name, dir)
 	if err != nil {
 		return err

@@ -41,6 +41,9 @@ type Options struct {
 	// Doubtful reports that the records may be incomplete: then nothing is deleted. If it is
 	// nil, they are complete.
 	Doubtful func() bool
+	// Before is called with a tree's folder before the tree is uploaded, and puts what it is useless
+	// without into the bucket. While it fails, the tree is not uploaded. Optional.
+	Before func(ctx context.Context, dir string) error
 	// OnKept is called for each tree passed to Keep once it is in the bucket.
 	OnKept func(name string)
 	// Elsewhere asks other hosts for a piece of a tree on their disks, until good accepts one.

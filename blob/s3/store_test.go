@@ -458,6 +458,35 @@ func TestStorageIsAway(t *testing.T) {
 	h.wantFiles("one", want)
 }
 
+// A tree is in the bucket only once what it needs is there, however often that fails.
+func TestWhatATreeNeedsIsUploadedFirst(t *testing.T) {
+	want := files()
+	asked, answers := make(chan string), make(chan error)
+	h := newHost(t, func(o *Options) {
+		o.Before = func(ctx context.Context, dir string) error {
+			asked <- dir
+			return <-answers
+		}
+	})
+	h.add("one", want)
+	h.Keep("one")
+	for _, err := range []error{errors.New("no answer"), fs.ErrNotExist, ErrUnavailable, nil} {
+		dir := <-asked
+		for name := range want {
+			if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+				t.Error(err)
+			}
+		}
+		if h.Kept("one") || h.Pending() != 1 {
+			t.Error("it is said to be in the bucket before what it needs is")
+		}
+		answers <- err
+	}
+	h.keep("one")
+	h.forget()
+	h.wantFiles("one", want)
+}
+
 func TestStorageStopsInTheMiddle(t *testing.T) {
 	h := newHost(t, nil)
 	want := files()
