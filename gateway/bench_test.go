@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// stream is a server that sends zeros for as long as it is read.
+// stream is a server that sends zeros until the client disconnects.
 func stream(c net.Conn) {
 	defer c.Close()
 	b := make([]byte, 256<<10)
@@ -18,7 +18,7 @@ func stream(c net.Conn) {
 	}
 }
 
-// sink is a server that takes everything.
+// sink is a server that reads and discards everything.
 func sink(c net.Conn) {
 	defer c.Close()
 	_, _ = io.Copy(io.Discard, c)
@@ -50,7 +50,7 @@ func BenchmarkDownloadOpen(b *testing.B) {
 	c.Close()
 }
 
-// afterHello is a server that swallows a ClientHello and then streams.
+// afterHello is a server that reads a ClientHello and then streams.
 func afterHello(c net.Conn) {
 	if _, err := io.ReadFull(c, make([]byte, 64)); err == nil {
 		stream(c)
@@ -121,7 +121,7 @@ func memory() int64 {
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// BenchmarkIdleGateway reports what one gateway costs while nothing happens.
+// BenchmarkIdleGateway reports the memory of one idle gateway.
 func BenchmarkIdleGateway(b *testing.B) {
 	const n = 100
 	for range b.N {
@@ -143,8 +143,8 @@ func BenchmarkIdleGateway(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleConnections reports what an open connection costs while nothing
-// is sent over it. Half of what it says belongs to the test's own guest.
+// BenchmarkIdleConnections reports the memory of one idle connection. Half of it belongs to the
+// test's own guest.
 func BenchmarkIdleConnections(b *testing.B) {
 	const n = 1000
 	for range b.N {

@@ -15,7 +15,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-func TestSlowReaderHoldsLittle(t *testing.T) {
+func TestSlowReaderCostsLittleMemory(t *testing.T) {
 	l := newLab(t)
 	l.net.serve("5.6.7.8:9000", stream)
 	l.policy(open)
@@ -24,14 +24,14 @@ func TestSlowReaderHoldsLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := settled(t, func() int64 { return l.gateway.Counters().IngressBytes })
-	// The gateway's own buffer and the one of the guest's kernel.
+	// The gateway's own buffer and that of the guest's kernel.
 	if got > bufferMax+8<<20 {
-		t.Errorf("a guest that does not read made the gateway take %d bytes", got)
+		t.Errorf("the gateway read %d bytes for a guest that does not read", got)
 	}
 	c.Close()
 }
 
-// settled returns a number once it no longer grows.
+// settled returns a number once it stops growing.
 func settled(t *testing.T, read func() int64) int64 {
 	t.Helper()
 	last, same := read(), 0
@@ -43,11 +43,11 @@ func settled(t *testing.T, read func() int64) int64 {
 			return last
 		}
 	}
-	t.Fatal("it grows without end")
+	t.Fatal("the number keeps growing")
 	return 0
 }
 
-func TestSlowServerHoldsLittle(t *testing.T) {
+func TestSlowServerCostsLittleMemory(t *testing.T) {
 	l := newLab(t)
 	hold := make(chan struct{})
 	l.net.serve("5.6.7.8:9000", func(c net.Conn) {
@@ -70,9 +70,9 @@ func TestSlowServerHoldsLittle(t *testing.T) {
 		}
 	}()
 	got := settled(t, sent.Load)
-	// Both kernels' buffers count too; what matters is that there is an end.
+	// Both kernels' buffers count too; what matters is that there is a limit.
 	if got > 32<<20 {
-		t.Errorf("a server that does not read took %d bytes", got)
+		t.Errorf("%d bytes were accepted for a server that does not read", got)
 	}
 	c.Close()
 }
@@ -118,7 +118,7 @@ func TestTooManyConnectionsAreRefused(t *testing.T) {
 		l.mustDial("5.6.7.8:9000")
 	}
 	if _, err := l.dial("5.6.7.8:9000"); err == nil {
-		t.Error("a fourth connection was made")
+		t.Error("a fourth connection was accepted")
 	}
 }
 
@@ -145,7 +145,7 @@ func TestEndlessHeadsAndLinesAreCutOff(t *testing.T) {
 		}
 		_, err = io.ReadAll(c)
 		if ne, ok := err.(net.Error); ok && ne.Timeout() {
-			t.Errorf("a %s without end is read without end", what)
+			t.Errorf("an endless %s is read without a limit", what)
 		}
 	}
 }
@@ -173,17 +173,17 @@ func TestUDPAssociationEndsWhenIdle(t *testing.T) {
 		}
 		clock.advance(udpIdle * 3 / 4)
 		if n := flows(); n != 1 {
-			t.Fatalf("%d associations while one is in use", n)
+			t.Fatalf("there are %d associations, where one is in use", n)
 		}
 	}
 	clock.advance(udpIdle)
 	eventually(t, "the association ends", func() bool { return flows() == 0 })
 	if err := ping(c, "again"); err != nil {
-		t.Errorf("after the end a new one begins: %v", err)
+		t.Errorf("a new association after the first one ended: %v", err)
 	}
 }
 
-// Many sandboxes together do not hold more than the server is ready to give.
+// Many sandboxes together do not use more than the server's limit.
 func TestSharesOfTheServersBuffers(t *testing.T) {
 	for _, c := range []struct {
 		n    int
@@ -200,7 +200,7 @@ func TestSharesOfTheServersBuffers(t *testing.T) {
 		}
 		bound(ep, c.n, c.all)
 		if got := ep.SocketOptions().GetSendBufferSize(); got != c.want {
-			t.Errorf("connection %d of a sandbox and %d of all may hold %d bytes, not %d", c.n, c.all, got, c.want)
+			t.Errorf("connection %d of a sandbox and %d of all may buffer %d bytes, want %d", c.n, c.all, got, c.want)
 		}
 		ep.Close()
 	}
@@ -213,14 +213,13 @@ func TestSharesOfTheServersBuffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := openFlows.Load() - before; got != 1 {
-		t.Errorf("one connection counts as %d", got)
+		t.Errorf("one connection is counted as %d", got)
 	}
 	c.Close()
 	eventually(t, "it counts no more", func() bool { return openFlows.Load() == before })
 }
 
-// A flood that is read as fast as it comes ends with the policy like any other
-// connection, also one to a name.
+// A connection at full speed is cut when the policy closes, like any other, even one to a name.
 func TestFloodEndsWithThePolicy(t *testing.T) {
 	l := newWeb(t)
 	l.net.serve("5.6.7.9:80", func(c net.Conn) {
@@ -246,15 +245,14 @@ func TestFloodEndsWithThePolicy(t *testing.T) {
 	select {
 	case err := <-read:
 		if err == nil {
-			t.Error("the connection ended as if all were well")
+			t.Error("the connection ended without an error")
 		}
 	case <-time.After(hangs):
-		t.Fatal("the flood continues")
+		t.Fatal("the connection still carries data")
 	}
 }
 
-// What arrives is what was sent, whatever the sizes in which it is written and
-// read.
+// Bytes pass unchanged, whatever the sizes of writes and reads.
 func TestBytesPassUnchanged(t *testing.T) {
 	l := newLab(t)
 	const size = 8 << 20
@@ -289,7 +287,7 @@ func TestBytesPassUnchanged(t *testing.T) {
 	want := make([]byte, size)
 	fill(want)
 	if !bytes.Equal(got, want) {
-		t.Errorf("%d bytes arrived, and not those that were sent", len(got))
+		t.Errorf("%d bytes arrived, which differ from those sent", len(got))
 	}
 }
 
@@ -300,7 +298,7 @@ func fill(b []byte) {
 	}
 }
 
-// Urgent bytes pass in their place among the others, which they do not hold up.
+// Urgent bytes keep their place in the stream and do not delay the others.
 func TestUrgentBytesPassInPlace(t *testing.T) {
 	l := newLab(t)
 	l.net.serve("5.6.7.8:9000", func(c net.Conn) {

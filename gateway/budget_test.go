@@ -14,7 +14,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// greedy opens connections until it is refused, and returns how many it got.
+// greedy opens connections until one is refused, and returns how many there are.
 func (l *lab) greedy(most int) (n int) {
 	l.t.Helper()
 	for n < most {
@@ -30,9 +30,9 @@ func (l *lab) greedy(most int) (n int) {
 	return n
 }
 
-// One sandbox, or one project with many, cannot take the connections of the
-// others, and what is refused is logged and given back.
-func TestServerHasConnectionsLeftForEverybody(t *testing.T) {
+// One sandbox, or one project with many, cannot use up the connections of the others; refusals are
+// logged, and closed connections become available again.
+func TestServerKeepsConnectionsForOthers(t *testing.T) {
 	const max = 40
 	budget := NewBudget(max)
 	said := &safeBuffer{}
@@ -66,29 +66,29 @@ func TestServerHasConnectionsLeftForEverybody(t *testing.T) {
 		told = told || !d.Allowed && strings.Contains(d.Reason, "too many open connections") && d.Port == 9000
 	}
 	if !told {
-		t.Error("the sandbox's log does not tell of the refusal")
+		t.Error("the refusal is not in the sandbox's log")
 	}
 	if n := strings.Count(said.String(), "the server has too many"); n != 1 {
-		t.Errorf("the server's log tells %d times of the refusals", n)
+		t.Errorf("the refusals are in the server's log %d times", n)
 	}
 	before := budget.Open()
 	first.policy(off)
 	eventually(t, "the connections are given back", func() bool { return budget.Open() == before-max/2 })
-	// The resolver takes no descriptor.
+	// The resolver uses no file descriptor.
 	last := newOne("last")
 	for range 2 * max {
 		if last.lookup("nobody.example"); budget.Open() != before-max/2 {
-			t.Fatal("a question counts as a connection")
+			t.Fatal("a DNS query counts as a connection")
 		}
 	}
 }
 
-func TestBudgetIsFairByWhatIsFree(t *testing.T) {
+func TestBudgetIsSharedFairly(t *testing.T) {
 	b := NewBudget(90)
 	held := map[string]int{}
 	for range 200 {
 		for _, project := range []string{"a", "b", "c"} {
-			// Each project has so many sandboxes that only its own share counts.
+			// Each project has so many sandboxes that only the project's share limits it.
 			if b.take(project, 0) {
 				held[project]++
 			}
@@ -100,7 +100,7 @@ func TestBudgetIsFairByWhatIsFree(t *testing.T) {
 		}
 	}
 	if b.Open() >= 90 {
-		t.Error("nothing is left")
+		t.Error("no connection is left")
 	}
 	for project, n := range held {
 		for range n {
@@ -108,13 +108,13 @@ func TestBudgetIsFairByWhatIsFree(t *testing.T) {
 		}
 	}
 	if b.Open() != 0 || len(b.projects) != 0 {
-		t.Errorf("%d are open, of %v", b.Open(), b.projects)
+		t.Errorf("%d connections are open: %v", b.Open(), b.projects)
 	}
 }
 
-// Requests at the same time over one connection of the sandbox count as the
-// connections that they take outside.
-func TestRequestsAtTheSameTimeCount(t *testing.T) {
+// Concurrent requests over one connection of the sandbox count as the upstream connections that
+// they need.
+func TestConcurrentRequestsCount(t *testing.T) {
 	budget := NewBudget(8)
 	ca := newAuthority(t)
 	v := &vault{ca: ca, log: &safeBuffer{}}
@@ -122,7 +122,7 @@ func TestRequestsAtTheSameTimeCount(t *testing.T) {
 	release := make(chan struct{})
 	v.net.name("api.example", "5.6.7.8")
 	v.net.serve("5.6.7.8:443", func(c net.Conn) {
-		// A host that knows HTTP/1.1 only.
+		// A host that speaks HTTP/1.1 only.
 		conn := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{ca.certificate(t, "api.example")}})
 		defer conn.Close()
 		for lines := bufio.NewReader(conn); ; {
@@ -151,7 +151,7 @@ func TestRequestsAtTheSameTimeCount(t *testing.T) {
 			codes <- code
 		}()
 	}
-	// Half of the budget is one sandbox's.
+	// One sandbox may use half of the budget.
 	for range 2 {
 		if code := <-codes; code != http.StatusBadGateway {
 			t.Errorf("a request beyond the budget got %d", code)

@@ -14,9 +14,8 @@ import (
 
 func init() { roles["connects"] = connects }
 
-// connects opens N connections, so many at once, each until the server closes
-// it, and prints how many of them took more than half a second to be made, and
-// the slowest in milliseconds.
+// connects opens N connections, a given number at a time, each until the server closes it. It
+// prints how many took more than half a second to connect, and the slowest in milliseconds.
 func connects(args []string) error {
 	n, _ := strconv.Atoi(args[1])
 	parallel, _ := strconv.Atoi(args[2])
@@ -58,8 +57,8 @@ func connects(args []string) error {
 	return nil
 }
 
-// connectOnce returns how long connect took. The server closes first, so that
-// the client's port is free again at once, and the gateway's end is not.
+// connectOnce returns how long connect took. The server closes first, so the client's port is free
+// again at once while the gateway's end still waits.
 func connectOnce(addr string, first []byte) (time.Duration, error) {
 	start := time.Now()
 	c, err := net.Dial("tcp4", addr)
@@ -87,8 +86,7 @@ func answerAndClose(c net.Conn) {
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// portRange gives the namespace's kernel few ports to connect from, so that
-// each is used again at once.
+// portRange limits the local ports of the namespace's kernel, so that each is soon reused.
 func (ns *namespace) portRange(low, high int) {
 	ns.t.Helper()
 	cmd := exec.Command("ip", "netns", "exec", ns.name, "sh", "-c", fmt.Sprintf("echo %d %d >/proc/sys/net/ipv4/ip_local_port_range", low, high))
@@ -97,8 +95,8 @@ func (ns *namespace) portRange(low, high int) {
 	}
 }
 
-// A port from which the sandbox connects again at once is a new connection, and
-// does not wait for the gateway's end of the old one.
+// A sandbox may reuse a port at once: the new connection does not wait for the gateway's end of the
+// old one.
 func TestConnectionsInARowDoNotWait(t *testing.T) {
 	ns, g, outside := newRealLab(t)
 	outside.name("good.example", "5.6.7.8")

@@ -16,7 +16,7 @@ func except(denied string, n bothy.Network) bothy.Network {
 	return n
 }
 
-// TestDeniedRanges closes a range however it is reached, and nothing else.
+// TestDeniedRanges denies a range, by address and by name, and nothing else.
 func TestDeniedRanges(t *testing.T) {
 	l := newWeb(t)
 	l.net.serve("5.6.7.9:7", echo)
@@ -43,8 +43,8 @@ func TestDeniedRanges(t *testing.T) {
 	}
 }
 
-// TestAllowedBeatsDenied opens names and addresses in a range that is denied, and ties
-// connections to the name.
+// TestAllowedBeatsDenied allows names and addresses in a denied range, and binds connections to the
+// name.
 func TestAllowedBeatsDenied(t *testing.T) {
 	l := newWeb(t)
 	l.net.serve("5.6.7.9:7", echo)
@@ -54,7 +54,7 @@ func TestAllowedBeatsDenied(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if got, _ := l.exchange("good.example", 80, get("evil.example", "/a")); strings.Contains(got, " /a 0") {
-		t.Errorf("another name was reached by the address of an allowed one: %q", got)
+		t.Errorf("another name was reached at the address of an allowed one: %q", got)
 	}
 	if _, err := l.exchange("evil.example", 80, get("evil.example", "/a")); err == nil {
 		t.Error("another name was reached")
@@ -68,8 +68,8 @@ func TestAllowedBeatsDenied(t *testing.T) {
 	}
 }
 
-// TestStandInsOfDeniedNames refuses a name's stand-in, which an earlier policy gave
-// out, when the name's addresses are denied; and cuts what is open.
+// TestStandInsOfDeniedNames denies the addresses of a name whose stand-in is known to the sandbox:
+// the stand-in is refused and open connections are cut.
 func TestStandInsOfDeniedNames(t *testing.T) {
 	l := newWeb(t)
 	l.policy(only("good.example"))
@@ -87,7 +87,7 @@ func TestStandInsOfDeniedNames(t *testing.T) {
 		t.Errorf("the connection was not cut: %v", err)
 	}
 	if c, err := l.dial(net.JoinHostPort(addr, "443")); err == nil && pingTLS(c, "good.example") == nil {
-		t.Error("the name is still reached by its stand-in")
+		t.Error("the name can still be reached through its stand-in")
 	}
 }
 

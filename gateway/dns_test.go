@@ -54,7 +54,7 @@ func TestResolverRefusesWithoutAsking(t *testing.T) {
 	}
 }
 
-func TestResolverIsShutWhenOff(t *testing.T) {
+func TestResolverRefusesEverythingWhenOff(t *testing.T) {
 	l := newLab(t)
 	l.net.name("api.example.com", "5.6.7.8")
 	if m := l.query("udp", "api.example.com", dns.TypeA); m.Rcode != dns.RcodeRefused {
@@ -121,7 +121,7 @@ func TestResolverAsksOnceForManyQuestions(t *testing.T) {
 	}
 }
 
-// txtInternet answers questions for text too.
+// txtInternet also answers queries for TXT records.
 type txtInternet struct{ *internet }
 
 func (i txtInternet) Exchange(_ context.Context, q dns.Question) ([]dns.RR, error) {
@@ -164,7 +164,7 @@ func TestReverseLookupKnowsStandInsOnly(t *testing.T) {
 	}
 }
 
-func TestMalformedQueriesDoNoHarm(t *testing.T) {
+func TestResolverSurvivesMalformedQueries(t *testing.T) {
 	l := newLab(t)
 	l.net.name("api.example.com", "5.6.7.8")
 	l.policy(open)
@@ -190,6 +190,6 @@ func TestPoolForgetsTheOldestName(t *testing.T) {
 		t.Errorf("the pool holds %d names, %d addresses", len(n.byName), len(n.byAddr))
 	}
 	if again := n.standIn("0.example.com"); again == first {
-		t.Errorf("the address %s was given out again at once", again)
+		t.Errorf("the address %s was reused at once", again)
 	}
 }

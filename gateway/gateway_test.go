@@ -86,7 +86,7 @@ func TestNothingPassesBeforeAPolicyIsSet(t *testing.T) {
 	}
 }
 
-func TestOpenCarriesBothWays(t *testing.T) {
+func TestOpenPassesDataBothWays(t *testing.T) {
 	l := newLab(t)
 	l.net.serve("5.6.7.8:80", echo)
 	l.policy(open)
@@ -144,7 +144,7 @@ func TestOpenConnectionEndsWhenThePolicyCloses(t *testing.T) {
 	}
 }
 
-func TestHalfCloseAndResetAreCarried(t *testing.T) {
+func TestHalfCloseAndResetArePassedOn(t *testing.T) {
 	l := newLab(t)
 	l.policy(open)
 	l.net.serve("5.6.7.8:80", func(c net.Conn) {
@@ -232,7 +232,7 @@ func TestUDPPassesWhereThePolicyAllowsIt(t *testing.T) {
 	}
 }
 
-// answered sends a datagram and waits for an answer, but not long.
+// answered sends a datagram and waits briefly for an answer.
 func answered(c net.Conn) bool {
 	_ = c.SetDeadline(time.Now().Add(200 * time.Millisecond))
 	_, _ = c.Write([]byte("hello"))

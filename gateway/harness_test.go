@@ -27,8 +27,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 )
 
-// memNetDevice is one end of a network device in memory. Frames that the other end does not
-// take in time are lost, as on a real one.
+// memNetDevice is one end of a network device in memory. Frames that the other end does not read in
+// time are dropped, as on a real one.
 type memNetDevice struct {
 	in, out chan []byte
 	mtu     int
@@ -74,8 +74,8 @@ func (c *memNetDevice) Close() error {
 
 var guestMAC = mac(bothy.GuestMAC)
 
-// guest is a sandbox's kernel: an honest TCP/IP stack at 10.0.0.2, and the bare
-// end of the network device for the dishonest.
+// guest is a sandbox's kernel: a regular TCP/IP stack at 10.0.0.2, and the bare end of the network
+// device for tests that send forged frames.
 type guest struct {
 	t     testing.TB
 	stack *stack.Stack
@@ -133,8 +133,8 @@ func (g *guest) receive() {
 	}
 }
 
-// hangs is how long what is bound to happen may take. The machine may be busy with other
-// things, so this says nothing about speed.
+// hangs is how long tests wait for something that must happen. It is generous because the machine
+// may be busy.
 const hangs = time.Minute
 
 // dial connects from inside to an address, and returns an error for a refusal.
@@ -181,8 +181,8 @@ func (g *guest) listen(port uint16) net.Listener {
 	return l
 }
 
-// internet is everything outside: names and addresses that lead to servers on
-// the loopback of the test. It remembers what it was asked.
+// internet is the outside world: names and addresses that lead to servers on the test's loopback.
+// It records what was dialled and looked up.
 type internet struct {
 	t testing.TB
 
@@ -254,7 +254,7 @@ func (i *internet) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr,
 	return slices.Clone(addrs), nil
 }
 
-// seen returns what was dialled and asked so far.
+// seen returns what was dialled and looked up so far.
 func (i *internet) seen() (dialled, asked []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -266,7 +266,7 @@ func echo(c net.Conn) {
 	_, _ = io.Copy(c, c)
 }
 
-// lab is a sandbox behind a gateway with an internet.
+// lab is a sandbox behind a gateway, and an internet.
 type lab struct {
 	*guest
 	gateway *Gateway

@@ -28,7 +28,7 @@ func prefixes(list ...string) []netip.Prefix {
 	return out
 }
 
-// only is a restricted network with nothing but these domains.
+// only is a restricted network that allows these domains.
 func only(domains ...string) bothy.Network {
 	return bothy.Network{Mode: bothy.NetworkRestricted, AllowDomains: domains}
 }
@@ -135,8 +135,8 @@ func (a *authority) certificate(t testing.TB, names ...string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// echoTLS is a server that echoes over TLS and certifies every name it is
-// asked for, as the edge of a large content network does.
+// echoTLS is a server that echoes over TLS and has a certificate for every name, like the edge of a
+// large content delivery network.
 func echoTLS(t testing.TB, a *authority) func(net.Conn) {
 	conf := &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		names := []string{"nameless.example"}

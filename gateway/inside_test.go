@@ -16,8 +16,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// zones is a resolver of the host that knows the internet and the operator's own
-// network, as one with a split view does.
+// zones is a host's resolver with a split view: it knows the internet and the operator's internal
+// network.
 type zones struct {
 	*internet
 	records map[string][]dns.RR
@@ -134,15 +134,15 @@ func TestOtherTypesOfInternalNamesAreNotAnswered(t *testing.T) {
 			}
 		}
 		if c.want == nil && m.Rcode != dns.RcodeNameError {
-			t.Errorf("%s %s: %s, where a name that does not exist gets NXDOMAIN", c.name, dns.TypeToString[c.kind], dns.RcodeToString[m.Rcode])
+			t.Errorf("%s %s: %s, want NXDOMAIN as for a name that does not exist", c.name, dns.TypeToString[c.kind], dns.RcodeToString[m.Rcode])
 		}
 	}
 }
 
-// innerAddresses are what a sandbox must not learn.
+// innerAddresses are internal addresses that a sandbox must not learn.
 var innerAddresses = []string{"10.20.30.41", "192.168.7.7", "169.254.169.254", "10.99.99.99"}
 
-// failingResolver answers as Go's does when the host's resolver is broken.
+// failingResolver fails as Go's resolver does when the host's name server is down.
 type failingResolver struct{ *internet }
 
 func (f failingResolver) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
@@ -152,9 +152,9 @@ func (f failingResolver) LookupNetIP(ctx context.Context, network, host string) 
 	return f.internet.LookupNetIP(ctx, network, host)
 }
 
-// A refusal says the rule, and not which address of the operator's network a
-// name has: not to the sandbox, and not in its log. The operator's log has it.
-func TestRefusalsDoNotTellInnerAddresses(t *testing.T) {
+// A refusal names the rule but not the internal address that a name has, neither in the answer nor
+// in the sandbox's log. The operator's log has it.
+func TestRefusalsHideInternalAddresses(t *testing.T) {
 	said := &safeBuffer{}
 	outside := newInternet(t)
 	l := newLab(t, func(o *Options) {
@@ -174,11 +174,11 @@ func TestRefusalsDoNotTellInnerAddresses(t *testing.T) {
 						t.Errorf("%s: the resolver said %v", name, m)
 					}
 					if i < 3 && m.Rcode != dns.RcodeNameError {
-						t.Errorf("%s: %s tells that the name exists", name, dns.RcodeToString[m.Rcode])
+						t.Errorf("%s: %s reveals that the name exists", name, dns.RcodeToString[m.Rcode])
 					}
 				}
 			}
-			// A sandbox that woke up has addresses that this gateway does not know.
+			// A resumed sandbox has stand-ins that this gateway did not give out.
 			for _, send := range []string{get(name, "/"), string(clientHello(t, name))} {
 				c, err := l.dial(fmt.Sprintf("198.18.77.%d:%d", i+1, map[bool]int{true: 80, false: 443}[strings.HasPrefix(send, "GET")]))
 				if err != nil {
@@ -209,7 +209,7 @@ func TestRefusalsDoNotTellInnerAddresses(t *testing.T) {
 		t.Error("the log does not say why the name was refused")
 	}
 	if !strings.Contains(said.String(), innerAddresses[0]) {
-		t.Error("the operator's log does not have the address")
+		t.Error("the address is not in the operator's log")
 	}
 }
 
@@ -228,7 +228,7 @@ func answer(c net.Conn, send string) string {
 	}
 }
 
-// What the page of a failed request says comes from these.
+// The error page of a failed request shows these errors.
 func TestErrorsForTheSandboxHaveNoAddresses(t *testing.T) {
 	to := &net.TCPAddr{IP: net.ParseIP(innerAddresses[0]), Port: 443}
 	for _, err := range []error{
@@ -244,7 +244,7 @@ func TestErrorsForTheSandboxHaveNoAddresses(t *testing.T) {
 	}
 }
 
-func TestGuardDoesNotTellWhichPrivateAddressIsTheHosts(t *testing.T) {
+func TestGuardHidesWhichPrivateAddressIsTheHosts(t *testing.T) {
 	g := &guard{host: &hostAddrs{list: ownHostAddrs, now: time.Now}, allow: prefixes("192.168.0.0/16")}
 	mine, other := g.check(netip.MustParseAddr("192.168.7.7")), (&guard{host: g.host}).check(netip.MustParseAddr("192.168.7.8"))
 	if mine == "" || mine != other {

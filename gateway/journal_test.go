@@ -22,16 +22,16 @@ func newJournals(t *testing.T) (*Journals, string) {
 	return j, dir
 }
 
-func TestLogAndCountersOutliveTheGateway(t *testing.T) {
+func TestLogAndCountersSurviveTheGateway(t *testing.T) {
 	journals, _ := newJournals(t)
 	var counted bothy.NetworkCounters
 	for round := range 3 {
 		l := newLab(t, func(o *Options) { o.Journal = journals.Open("sbx1") })
 		if got := l.gateway.Counters(); got != counted {
-			t.Fatalf("round %d begins with %+v, not with %+v", round, got, counted)
+			t.Fatalf("round %d starts with the counters %+v, want %+v", round, got, counted)
 		}
 		if n := len(l.gateway.Log(time.Time{})); n != round*3 {
-			t.Fatalf("round %d begins with %d lines", round, n)
+			t.Fatalf("round %d starts with %d lines", round, n)
 		}
 		l.net.serve("5.6.7.8:9000", echo)
 		l.policy(open)
@@ -58,16 +58,16 @@ func TestLogAndCountersOutliveTheGateway(t *testing.T) {
 		}
 	}
 	if counted.EgressBytes != 15 || counted.IngressBytes != 15 {
-		t.Errorf("three times five bytes each way were counted as %+v", counted)
+		t.Errorf("the counters are %+v after three times five bytes each way", counted)
 	}
 	if lines, err := journals.Read("sbx2"); err != nil || lines != nil {
 		t.Errorf("another sandbox: %v, %v", lines, err)
 	}
 }
 
-// The counters are written while a connection is open, so that a server that is
-// killed loses little of them.
-func TestCountersAreWrittenOnTheWay(t *testing.T) {
+// The counters are written while a connection is open, so that a server that is killed loses little
+// of them.
+func TestCountersAreWrittenWhileConnectionsAreOpen(t *testing.T) {
 	journals, _ := newJournals(t)
 	clock := newManualClock()
 	l := newLab(t, func(o *Options) { o.Clock, o.Journal = clock, journals.Open("sbx") })
@@ -104,14 +104,14 @@ func TestJournalIsBounded(t *testing.T) {
 		size += info.Size()
 	}
 	if len(entries) != 2 || size > 2*segmentSize+1024 {
-		t.Errorf("%d files hold %d bytes", len(entries), size)
+		t.Errorf("%d files have %d bytes", len(entries), size)
 	}
 	got, counts, err := j.load()
 	if err != nil || len(got) < 500 || len(got) > logSize || !got[len(got)-1].Time.Equal(time.Unix(lines-1, 0)) {
 		t.Errorf("%d lines are read, %v", len(got), err)
 	}
 	if counts.EgressBytes != 7 {
-		t.Errorf("the counters went with the old file: %+v", counts)
+		t.Errorf("the counters were lost with the old file: %+v", counts)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestTornLineIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestSweepForgetsTheForgotten(t *testing.T) {
+func TestSweepRemovesJournalsOfOldSandboxes(t *testing.T) {
 	journals, dir := newJournals(t)
 	for _, id := range []string{"stays", "goes"} {
 		j := journals.Open(id)
@@ -154,8 +154,8 @@ func TestSweepForgetsTheForgotten(t *testing.T) {
 	}
 }
 
-// A disk that takes nothing does not stop the network.
-func TestUnwritableJournalStopsNothing(t *testing.T) {
+// The network works even if the disk cannot be written.
+func TestUnwritableJournalDoesNotStopTheNetwork(t *testing.T) {
 	journals, dir := newJournals(t)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ func TestEqualDecisionsFold(t *testing.T) {
 		l.record(d)
 	}
 	if lines, _ := l.since(time.Time{}); len(lines) != 1 || lines[0].Repeated != 0 {
-		t.Fatalf("at once: %+v", lines)
+		t.Fatalf("within the window: %+v", lines)
 	}
 	clock.advance(foldWindow)
 	lines, _ := l.since(time.Time{})
@@ -28,11 +28,11 @@ func TestEqualDecisionsFold(t *testing.T) {
 	}
 	l.record(d)
 	if lines, _ := l.since(time.Time{}); len(lines) != 3 {
-		t.Errorf("a decision after the window is a line again: %d lines", len(lines))
+		t.Errorf("a decision after the window is not a new line: %d lines", len(lines))
 	}
 }
 
-func TestFloodFillsNothing(t *testing.T) {
+func TestFloodOfDecisionsIsBounded(t *testing.T) {
 	clock := newManualClock()
 	l := newDecisionLog(clock)
 	for i := range 100_000 {
@@ -43,13 +43,13 @@ func TestFloodFillsNothing(t *testing.T) {
 		t.Errorf("a flood made %d lines", len(lines))
 	}
 	if len(l.folds) > logSize {
-		t.Errorf("%d folds are held", len(l.folds))
+		t.Errorf("%d folds are in memory", len(l.folds))
 	}
 	clock.advance(foldWindow)
 	lines, _ = l.since(time.Time{})
 	last := lines[len(lines)-1]
 	if last.Repeated+1 != 100_000-logBurst || last.Address != "" {
-		t.Errorf("the rest is told as %+v", last)
+		t.Errorf("the rest is summed up as %+v", last)
 	}
 	for range 1000 {
 		clock.advance(time.Second)
@@ -58,7 +58,7 @@ func TestFloodFillsNothing(t *testing.T) {
 		}
 	}
 	if len(l.ring) > logSize {
-		t.Errorf("%d lines are held", len(l.ring))
+		t.Errorf("%d lines are in memory", len(l.ring))
 	}
 }
 
@@ -88,16 +88,16 @@ func TestFollowMissesNothing(t *testing.T) {
 				t.Fatalf("got line %s, want %d", a, i)
 			}
 		case <-time.After(hangs):
-			t.Fatalf("line %d did not come", i)
+			t.Fatalf("line %d did not arrive", i)
 		}
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("ended with %v", err)
+		t.Errorf("following ended with %v", err)
 	}
 }
 
-func TestSlowReaderIsToldWhatItMissed(t *testing.T) {
+func TestSlowReaderLearnsHowManyLinesItMissed(t *testing.T) {
 	clock := newManualClock()
 	l := newDecisionLog(clock)
 	for i := range 2 * logSize {
@@ -154,7 +154,7 @@ func TestDecisionsOfOneConnection(t *testing.T) {
 			t.Errorf("no line %q in %+v", w, got)
 		}
 		if d.Time.IsZero() || !d.Allowed && d.Reason == "" {
-			t.Errorf("%q says too little: %+v", w, d)
+			t.Errorf("%q lacks details: %+v", w, d)
 		}
 	}
 	if d := seen[want[2]]; d.BytesOut == 0 || d.BytesIn == 0 || d.Port != 80 || d.Address == "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// newWeb is a lab with an allowed and an evil host at the same address, as in a
-// large content network. Both speak TLS on 443 and HTTP on 80.
+// newWeb is a lab with an allowed and an evil host at the same address, as in a large content
+// delivery network. Both speak TLS on port 443 and HTTP on port 80.
 func newWeb(t testing.TB, change ...func(*Options)) *lab {
 	l := newLab(t, change...)
 	ca := newAuthority(t)
@@ -66,7 +66,7 @@ func serveHTTP(h http.HandlerFunc) func(net.Conn) {
 	}
 }
 
-// exchange sends bytes to a name's web port and returns all that comes back.
+// exchange sends bytes to a port of a name and returns everything that comes back.
 func (l *lab) exchange(name string, port int, send string) (string, error) {
 	c, err := l.dialName(name, port)
 	if err != nil {
@@ -129,7 +129,7 @@ func newChunks(w io.Writer) *chunks { return &chunks{w} }
 func (c *chunks) write(s string)    { fmt.Fprintf(c.w, "%X ;ext=1\r\n%s\r\n", len(s), s) }
 func (c *chunks) close(t string)    { fmt.Fprintf(c.w, "0\r\n%s\r\n", t) }
 
-func TestWebSocketPassesAfterTheServerAgreed(t *testing.T) {
+func TestWebSocketPassesOnceTheServerUpgrades(t *testing.T) {
 	l := newWeb(t)
 	l.net.name("ws.example", "5.6.7.9")
 	l.net.serve("5.6.7.9:80", serveHTTP(func(w http.ResponseWriter, r *http.Request) {
@@ -156,7 +156,7 @@ func TestWebSocketPassesAfterTheServerAgreed(t *testing.T) {
 	}
 	got, err = l.exchange("ws.example", 80, ask("/no")+get("evil.example", "/smuggled"))
 	if strings.Contains(got, "/smuggled") {
-		t.Errorf("after an upgrade that the server ignored a request to another host passed: %q, %v", got, err)
+		t.Errorf("a request to another host passed after an upgrade that the server ignored: %q, %v", got, err)
 	}
 }
 
@@ -191,25 +191,25 @@ func TestServerMaySpeakFirstOnAnAllowedPort(t *testing.T) {
 	}
 }
 
-func TestSleeperKeepsItsStandIns(t *testing.T) {
+func TestResumedSandboxKeepsItsStandIns(t *testing.T) {
 	l := newWeb(t)
 	l.policy(only("good.example"))
-	// An address that an earlier gateway gave out, before the sandbox slept.
+	// An address that an earlier gateway gave out before the sandbox was paused.
 	const old = "198.19.7.7"
 	c := l.mustDial(old + ":443")
 	if err := pingTLS(c, "good.example"); err != nil {
-		t.Errorf("an allowed name at an old address: %v", err)
+		t.Errorf("an allowed name at an old stand-in: %v", err)
 	}
 	c = l.mustDial(old + ":443")
 	if err := pingTLS(c, "evil.example"); err == nil {
-		t.Error("a refused name passed at an old address")
+		t.Error("a refused name passed at an old stand-in")
 	}
 	if _, err := l.dial(old + ":22"); err == nil {
-		t.Error("an old address was reached on a port that says no name")
+		t.Error("an old stand-in was reached on a port whose protocol carries no name")
 	}
 }
 
-func TestClientHelloMayComeInPieces(t *testing.T) {
+func TestClientHelloMayArriveInPieces(t *testing.T) {
 	l := newWeb(t)
 	l.policy(only("good.example"))
 	for _, sni := range []string{"good.example", "evil.example"} {
@@ -232,7 +232,7 @@ func TestClientHelloMayComeInPieces(t *testing.T) {
 	}
 }
 
-// dribble writes its first bytes a few at a time.
+// dribble sends its first bytes a few at a time.
 type dribble struct {
 	net.Conn
 	size int
@@ -286,7 +286,7 @@ func TestSilentConnectionEnds(t *testing.T) {
 		_ = c.SetDeadline(time.Now().Add(hangs))
 		_, err = io.ReadAll(c)
 		if ne, ok := err.(net.Error); ok && ne.Timeout() {
-			t.Errorf("after %q the gateway waits without end", first)
+			t.Errorf("the gateway waits forever after %q", first)
 		}
 	}
 }
@@ -342,9 +342,9 @@ func clientHello(t testing.TB, sni string) []byte {
 	return buf[:n]
 }
 
-// Some clients open a connection ahead of need and close it again. That is no
+// Some clients open connections speculatively and close them again. The log must not call that a
 // refusal.
-func TestConnectionWithoutAByteIsNotRefused(t *testing.T) {
+func TestConnectionWithoutDataIsNotLoggedAsRefused(t *testing.T) {
 	l := newWeb(t)
 	l.policy(only("good.example"))
 	c, err := l.dialName("good.example", 443)

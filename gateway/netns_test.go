@@ -20,9 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These tests put a real Linux kernel behind the gateway: a network namespace
-// with a tap. What runs in the namespace is this test binary again, in one of
-// the roles below.
+// These tests put a real Linux kernel behind the gateway: a network namespace with a tap. The
+// processes in the namespace are this test binary again, in one of the roles below.
 
 const roleEnv = "BOTHY_GATEWAY_TEST_ROLE"
 
@@ -48,7 +47,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// openTap makes a tap in its namespace and passes it back over descriptor 3.
+// openTap makes a tap in its namespace and passes it back over file descriptor 3.
 func openTap([]string) error {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -67,8 +66,8 @@ func openTap([]string) error {
 	return unix.Sendmsg(3, []byte("tap"), unix.UnixRights(fd), nil, 0)
 }
 
-// fetch reads so many bytes from an address and prints how long it took. It
-// says a ClientHello first when it is given one.
+// fetch reads a number of bytes from an address and prints how long it took. It sends a ClientHello
+// first when it is given one.
 func fetch(args []string) error {
 	n, _ := strconv.ParseInt(args[1], 10, 64)
 	c, err := net.Dial("tcp4", args[0])
@@ -97,8 +96,8 @@ func fetch(args []string) error {
 	return nil
 }
 
-// send writes so many bytes to an address, waits until they are taken, and
-// prints how long it took.
+// send writes a number of bytes to an address, waits until they are received, and prints how long
+// it took.
 func send(args []string) error {
 	n, _ := strconv.ParseInt(args[1], 10, 64)
 	c, err := net.Dial("tcp4", args[0])
@@ -119,7 +118,7 @@ func send(args []string) error {
 	return nil
 }
 
-// rounds connects so many times, exchanges a byte, and prints the mean time.
+// rounds connects a number of times, exchanges a byte each time, and prints the mean time.
 func rounds(args []string) error {
 	n, _ := strconv.Atoi(args[1])
 	start := time.Now()
@@ -137,7 +136,7 @@ func rounds(args []string) error {
 	return nil
 }
 
-// serveStream streams to everybody who connects, until its input ends.
+// serveStream streams to every client until its input ends.
 func serveStream(args []string) error {
 	l, err := net.Listen("tcp4", args[0])
 	if err != nil {
@@ -162,7 +161,7 @@ func serveStream(args []string) error {
 	return nil
 }
 
-// getURL asks for a URL with the gateway as its resolver and prints the answer.
+// getURL requests a URL with the gateway as its resolver and prints the answer.
 func getURL(args []string) error {
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, "10.0.0.1:53")
@@ -216,7 +215,7 @@ func (ns *namespace) command(role ...string) *exec.Cmd {
 	return cmd
 }
 
-// run plays a role to its end and returns what it printed.
+// run runs a role to its end and returns its output.
 func (ns *namespace) run(role ...string) (string, error) {
 	cmd := ns.command(role...)
 	var stderr strings.Builder
@@ -228,7 +227,7 @@ func (ns *namespace) run(role ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// start plays a role until the test ends. It returns when the role is ready.
+// start runs a role until the test ends. It returns when the role is ready.
 func (ns *namespace) start(role ...string) {
 	ns.t.Helper()
 	cmd := ns.command(role...)
@@ -239,7 +238,7 @@ func (ns *namespace) start(role ...string) {
 	}
 	ns.t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
 	if _, err := io.ReadFull(out, make([]byte, 6)); err != nil {
-		ns.t.Fatalf("%v did not get ready: %v", role, err)
+		ns.t.Fatalf("%v did not become ready: %v", role, err)
 	}
 }
 
@@ -269,7 +268,7 @@ func (c tapDevice) WriteFrame(pieces ...[]byte) error {
 
 func (c tapDevice) MTU() int { return 65000 }
 
-// tap plugs a network device into the namespace and sets its kernel up as a sandbox.
+// tap adds a network device to the namespace and configures its kernel as in a sandbox.
 func (ns *namespace) tap() bothy.NetDevice {
 	ns.t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -356,7 +355,7 @@ func TestLinuxBehindTheGateway(t *testing.T) {
 	}
 }
 
-// cpuTime is what this process, the gateway, has used so far.
+// cpuTime is the processor time that this process, the gateway, has used so far.
 func cpuTime() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
@@ -380,7 +379,7 @@ func BenchmarkLinuxDownload(b *testing.B) {
 	ns, g, outside := newRealLab(b)
 	outside.name("good.example", "5.6.7.8")
 	for _, port := range []string{"9000", "443"} {
-		// The server is a process of its own, as hosts outside are.
+		// The server is a separate process, so that its processor time is not counted.
 		outside.at("tcp", "5.6.7.8:"+port, startServer(b, port == "443"))
 	}
 	b.Run("open", func(b *testing.B) {
@@ -408,7 +407,7 @@ func BenchmarkLinuxDownload(b *testing.B) {
 	})
 }
 
-// startServer runs a streaming server as a process of its own.
+// startServer runs a streaming server as a separate process.
 func startServer(b *testing.B, hello bool) net.Addr {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -460,7 +459,7 @@ func BenchmarkLinuxConnect(b *testing.B) {
 	}
 }
 
-// newBridge joins two namespaces by a bridge, as a container host does.
+// newBridge connects two namespaces by a bridge, as a container host does.
 func newBridge(b testing.TB) (client, server *namespace) {
 	client, server = newNamespace(b), newNamespace(b)
 	server.ip("-n", server.name, "link", "add", "br0", "type", "bridge")
@@ -473,7 +472,7 @@ func newBridge(b testing.TB) (client, server *namespace) {
 	return client, server
 }
 
-// BenchmarkBridge is what the gateway is compared with.
+// BenchmarkBridge measures a plain bridge for comparison.
 func BenchmarkBridge(b *testing.B) {
 	client, server := newBridge(b)
 	server.start("serve", "192.168.77.1:9000", "stream")

@@ -51,7 +51,7 @@ func TestClientHelloParser(t *testing.T) {
 	}
 	many := strings.Repeat("\x16\x03\x01\x00\x01\x01", 1) + strings.Repeat("\x16\x03\x01\x00\x01\x00", maxHello/6)
 	if _, _, err := parseHello([]byte(many)); err == nil || err == errShort {
-		t.Errorf("records without end: %v", err)
+		t.Errorf("endless records: %v", err)
 	}
 }
 
@@ -66,7 +66,7 @@ func FuzzClientHello(f *testing.F) {
 	})
 }
 
-func TestRequestParserTakesOnlyWhatIsClear(t *testing.T) {
+func TestRequestParserRefusesAmbiguousRequests(t *testing.T) {
 	for what, head := range map[string]string{
 		"plain":             "GET / HTTP/1.1\r\nHost: good.example\r\n",
 		"port":              "GET / HTTP/1.1\r\nHost: good.example:8080\r\n",
@@ -118,13 +118,13 @@ func TestRequestParserTakesOnlyWhatIsClear(t *testing.T) {
 		"a coding that looks like": "POST / HTTP/1.1\r\nHost: good.example\r\nTransfer-Encoding: \x0bchunked\r\n",
 	} {
 		if r, err := parseRequest([]byte(head + "\r\n")); err == nil {
-			t.Errorf("%s: taken as a request for %s", what, r.host)
+			t.Errorf("%s: parsed as a request for %s", what, r.host)
 		}
 	}
 }
 
-// FuzzRequest checks that another reader of HTTP never understands a head that
-// the gateway let pass as a request for another host, or of another length.
+// FuzzRequest checks that another HTTP parser never reads a head that the gateway accepted as a
+// request for another host or with another length.
 func FuzzRequest(f *testing.F) {
 	for _, head := range []string{
 		"GET / HTTP/1.1\r\nHost: good.example\r\n\r\n",
@@ -149,17 +149,17 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		if host, ok := hostOf(other.Host); !ok || host != r.host {
-			t.Errorf("for %q, and to another reader for %q", r.host, other.Host)
+			t.Errorf("the host is %q, and to another parser %q", r.host, other.Host)
 		}
 		if chunked := len(other.TransferEncoding) > 0; chunked != (r.body == bodyChunked) {
-			t.Errorf("chunked %v, and to another reader %v", r.body == bodyChunked, chunked)
+			t.Errorf("chunked is %v, and to another parser %v", r.body == bodyChunked, chunked)
 		} else if !chunked && other.ContentLength != r.length {
-			t.Errorf("length %d, and to another reader %d", r.length, other.ContentLength)
+			t.Errorf("the length is %d, and to another parser %d", r.length, other.ContentLength)
 		}
 	})
 }
 
-func TestUpgradesOtherThanWebSocketAreLeftOut(t *testing.T) {
+func TestUpgradesOtherThanWebSocketAreRemoved(t *testing.T) {
 	r, err := parseRequest([]byte("GET / HTTP/1.1\r\nHost: good.example\r\nConnection: keep-alive, Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAA\r\nX: y\r\n\r\n"))
 	if err != nil {
 		t.Fatal(err)

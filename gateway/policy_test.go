@@ -40,9 +40,9 @@ func TestDomainPatterns(t *testing.T) {
 		"a.b\u00fccher.example":                   true,
 		"xn--bcher-kva.example":                   false,
 		"_x.under_score.example":                  true,
-		"api\u3002example\u3002com":               true,  // The ideographic full stop is a dot.
-		"api.example.com\u200b":                   true,  // A zero-width space is nothing.
-		"\u0430pi.example.com":                    false, // A Cyrillic letter is another.
+		"api\u3002example\u3002com":               true,  // The ideographic full stop counts as a dot.
+		"api.example.com\u200b":                   true,  // A zero-width space is ignored.
+		"\u0430pi.example.com":                    false, // A Cyrillic letter is a different letter.
 		"api.example.com..":                       false,
 		".example.org":                            false,
 		"a..example.org":                          false,
@@ -78,7 +78,7 @@ func TestBadPoliciesAreRefused(t *testing.T) {
 		if bothy.ErrorCode(err) != bothy.CodeInvalid {
 			t.Errorf("%+v: %v", n, err)
 		} else if bothy.AsError(err).Detail == "" || bothy.AsError(err).Hint == "" {
-			t.Errorf("%+v: the error says too little: %v", n, err)
+			t.Errorf("%+v: the error lacks details: %v", n, err)
 		}
 	}
 }
@@ -148,11 +148,11 @@ func TestPresets(t *testing.T) {
 	}
 	one := mustCompile(t, bothy.Network{Mode: bothy.NetworkRestricted, Presets: []string{"github"}})
 	if one.name("a.debian.org").allowed || !one.name("github.com").allowed {
-		t.Error("one preset is not one preset")
+		t.Error("one preset also allows the domains of another")
 	}
 	listed := mustCompile(t, only("a.example"))
 	if listed.name("github.com").allowed {
-		t.Error("a list of one's own brought the presets along")
+		t.Error("a custom list also allows the presets")
 	}
 }
 
@@ -177,7 +177,7 @@ func TestForbiddenAddresses(t *testing.T) {
 	}
 }
 
-func TestOperatorLiftsAndAdds(t *testing.T) {
+func TestOperatorAllowsAndDeniesNetworks(t *testing.T) {
 	host := &hostAddrs{list: ownHostAddrs, now: systemClock{}.Now}
 	g := &guard{allow: prefixes("192.168.0.0/16", "10.1.0.0/16"), forbid: prefixes("8.8.0.0/16", "10.1.2.0/24"), host: host}
 	for a, want := range map[string]bool{
@@ -189,13 +189,13 @@ func TestOperatorLiftsAndAdds(t *testing.T) {
 	}
 	g.allow = append(g.allow, netip.MustParsePrefix("192.168.7.7/32"))
 	if reason := g.check(netip.MustParseAddr("192.168.7.7")); reason != "" {
-		t.Errorf("the host's address that the operator named: %s", reason)
+		t.Errorf("the host's address, which the operator allows: %s", reason)
 	}
 }
 
-func TestHostThatCannotTellItsAddressesReachesNothing(t *testing.T) {
+func TestNothingIsReachableWhenTheHostsAddressesAreUnknown(t *testing.T) {
 	g := &guard{host: &hostAddrs{list: func() ([]netip.Addr, error) { return nil, net.ErrClosed }, now: systemClock{}.Now}}
 	if g.check(netip.MustParseAddr("8.8.8.8")) == "" {
-		t.Error("the guard is open")
+		t.Error("the guard allows a connection")
 	}
 }

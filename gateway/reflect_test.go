@@ -17,7 +17,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// reflectRequest is a host that sends back what it was sent, in every way it can.
+// reflectRequest is a host that sends back what it received, in many encodings.
 func reflectRequest(w http.ResponseWriter, r *http.Request) {
 	said := r.Header.Get("Authorization") + r.Header.Get("X-Api-Key")
 	for _, key := range []string{"Origin", "Idempotency-Key", "X-Request-Id", "User-Agent", "Authorization", "X-Api-Key"} {
@@ -81,7 +81,7 @@ func (v *vault) raw(c *http.Client, r *http.Request) (*http.Response, string) {
 		v.t.Errorf("%s: read the answer: %v", r.URL, err)
 	}
 	if res.ContentLength >= 0 && r.Method != http.MethodHead && res.ContentLength != int64(len(body)) {
-		v.t.Errorf("%s: the length is %d, and %d bytes came", r.URL, res.ContentLength, len(body))
+		v.t.Errorf("%s: the length is %d, and %d bytes arrived", r.URL, res.ContentLength, len(body))
 	}
 	head, _ := httputil.DumpResponse(res, false)
 	return res, string(head) + string(body) + fmt.Sprint(res.Trailer)
@@ -124,7 +124,7 @@ func TestValueDoesNotComeBack(t *testing.T) {
 				}
 				whole := "<<" + c.say(placeholder) + ">>"
 				if kind != "json" && kind != "binary" && kind != "large" && kind != "file" && kind != "hints" && !strings.Contains(all, whole) {
-					t.Errorf("%s: the placeholder is not in its place: %s", what, clip(all))
+					t.Errorf("%s: the placeholder was not restored: %s", what, clip(all))
 				}
 				if kind == "large" && (!strings.HasSuffix(strings.TrimSuffix(all, "map[]"), ">>") || strings.Count(all, "<<") != 2) {
 					t.Errorf("%s: the body was cut", what)
@@ -134,7 +134,7 @@ func TestValueDoesNotComeBack(t *testing.T) {
 	}
 }
 
-// leaks reports whether the value can be read out of what came back.
+// leaks reports whether the value can be recovered from what came back.
 func leaks(all string) bool {
 	if strings.Contains(all, secretValue) {
 		return true
@@ -152,13 +152,14 @@ func leaks(all string) bool {
 	return false
 }
 
-func TestLeaksSeesALeak(t *testing.T) {
+func TestLeaksDetectsALeak(t *testing.T) {
 	if !leaks("x: Basic "+base64.StdEncoding.EncodeToString([]byte("me:"+secretValue))+"\r\n") || leaks("Basic "+base64.StdEncoding.EncodeToString([]byte("me:bothy-secret-KEY-0123"))) {
 		t.Error("the test could not fail")
 	}
 }
 
-// A value that is asked for piece by piece is never whole in any answer.
+// A client must not get the value through range requests, each of which returns too little of it to
+// be recognized.
 func TestValueDoesNotComeBackInPieces(t *testing.T) {
 	v := newVault(t)
 	placeholder := v.gateway.Placeholders()["KEY"]
@@ -173,7 +174,7 @@ func TestValueDoesNotComeBackInPieces(t *testing.T) {
 			r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", 4*i, 4*i+3))
 			res, all := v.raw(v.client(false), r)
 			if res.StatusCode == http.StatusPartialContent {
-				t.Errorf("%s: a small answer came in pieces", method)
+				t.Errorf("%s: a range of a small answer was returned", method)
 			}
 			got.WriteString(all[strings.Index(all, "\r\n\r\n")+4:])
 		}
@@ -181,7 +182,7 @@ func TestValueDoesNotComeBackInPieces(t *testing.T) {
 			t.Errorf("%s: the pieces give the value: %q", method, got.String())
 		}
 	}
-	// Without a secret in the request a part is a part.
+	// Without a secret in the request, ranges work.
 	r, _ := http.NewRequest("GET", "https://api.example/reflect?kind=file", nil)
 	r.Header.Set("Range", "bytes=1-2")
 	if res, all := v.raw(v.client(false), r); res.StatusCode != http.StatusPartialContent || !strings.Contains(all, "\r\n\r\n<>") {
@@ -189,7 +190,7 @@ func TestValueDoesNotComeBackInPieces(t *testing.T) {
 	}
 }
 
-func TestPlaceholderStaysOutsideOfCredentialHeaders(t *testing.T) {
+func TestPlaceholderIsReplacedInCredentialHeadersOnly(t *testing.T) {
 	for header, where := range map[string]string{"": "Authorization", "x-api-key": "X-Api-Key"} {
 		v := newVault(t, bothy.Secret{Name: "KEY", Value: secretValue, Hosts: []string{"api.example"}, Header: header})
 		placeholder := v.gateway.Placeholders()["KEY"]
@@ -223,7 +224,7 @@ func TestPlaceholderStaysOutsideOfCredentialHeaders(t *testing.T) {
 			}
 		}
 		if told != 1 {
-			t.Errorf("the log tells %d times that a placeholder was left", told)
+			t.Errorf("the log has %d lines about placeholders that were not replaced", told)
 		}
 	}
 }
@@ -239,7 +240,7 @@ func TestEveryCredentialHeader(t *testing.T) {
 	}
 }
 
-// A stream that has left HTTP keeps its framing, and not the value.
+// After an upgrade the stream keeps its framing, but the value is removed.
 func TestValueDoesNotComeBackOverWebSocket(t *testing.T) {
 	v := newVault(t)
 	c, err := v.dialName("api.example", 443)
@@ -270,7 +271,7 @@ func TestValueDoesNotComeBackOverWebSocket(t *testing.T) {
 	}
 }
 
-func TestScrubberOverAnyCut(t *testing.T) {
+func TestScrubberWithReadsOfAnySize(t *testing.T) {
 	forms := formsOf(secretValue, "PLACE")
 	text := "a" + secretValue + secretValue[:9] + secretValue + "sk-live" + secretValue + "sk-"
 	want := strings.ReplaceAll(text, secretValue, "PLACE")
@@ -278,7 +279,7 @@ func TestScrubberOverAnyCut(t *testing.T) {
 		r := &scrubbedReader{src: &fewBytes{strings.NewReader(text), size}, scrubber: newScrubber(forms, false)}
 		got, err := io.ReadAll(r)
 		if string(got) != want || err != nil {
-			t.Fatalf("%d bytes at once: %q, %v", size, got, err)
+			t.Fatalf("%d bytes at a time: %q, %v", size, got, err)
 		}
 	}
 }
@@ -309,7 +310,7 @@ func TestEveryFormOfAValueIsFound(t *testing.T) {
 		}
 	}
 	if len(formsOf("12345", "PLACE")) != 0 {
-		t.Error("a value that is too short to be told from others is looked for")
+		t.Error("a value too short to be distinctive is searched for")
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 
 const secretValue = "sk-live-0123456789"
 
-// vault is a lab with an API that receives a secret and a host that does not.
+// vault is a lab with an API that gets a secret and a host that does not.
 type vault struct {
 	*lab
 	ca  *authority
@@ -145,7 +145,7 @@ func (v *vault) last() *http.Request {
 	return v.got[len(v.got)-1]
 }
 
-// client is an HTTP client inside, which trusts the sandbox's own authority.
+// client is an HTTP client in the sandbox, which trusts the sandbox's own authority.
 func (v *vault) client(http2 bool) *http.Client {
 	roots := v.ca.pool()
 	roots.AppendCertsFromPEM(v.gateway.CAPEM())
@@ -177,7 +177,7 @@ func (v *vault) do(c *http.Client, url string, header ...string) (int, string) {
 	return res.StatusCode, string(b)
 }
 
-func TestSecretIsPutInPlaceOnTheWay(t *testing.T) {
+func TestSecretReplacesItsPlaceholder(t *testing.T) {
 	for _, mode := range []bothy.NetworkMode{bothy.NetworkRestricted, bothy.NetworkOpen} {
 		for _, http2 := range []bool{false, true} {
 			v := newVault(t)
@@ -232,7 +232,7 @@ func TestOverriddenHeaderIsAlwaysTheSecrets(t *testing.T) {
 		bothy.Secret{Name: "KEY", Value: secretValue, Hosts: []string{"api.example"}, Header: "authorization", Override: true},
 		bothy.Secret{Name: "stage", Value: "production", Hosts: []string{"api.example"}, Header: "X-Stage", Override: true, AllowEcho: true})
 	if p := v.gateway.Placeholders(); len(p) != 0 {
-		t.Errorf("inside stands %v", p)
+		t.Errorf("the sandbox's placeholders are %v", p)
 	}
 	for _, sent := range [][]string{nil, {"Authorization", "Bearer mine", "X-Stage", "test"}} {
 		v.do(v.client(true), "https://api.example/", sent...)
@@ -244,11 +244,11 @@ func TestOverriddenHeaderIsAlwaysTheSecrets(t *testing.T) {
 	forms := v.gateway.secrets.Load().putInPlace("api.example", httptest.NewRequest("GET", "https://api.example/", nil)).forms
 	for _, f := range forms {
 		if f.value == "production" {
-			t.Error("what may be shown is looked for in answers")
+			t.Error("a value that may be shown is searched for in answers")
 		}
 	}
 	if len(forms) == 0 {
-		t.Error("the secret is not looked for in answers")
+		t.Error("the secret is not searched for in answers")
 	}
 	v.do(v.client(true), "https://other.example/", "Authorization", "Bearer mine")
 	if got := v.last().Header.Get("Authorization"); got != "Bearer mine" {
@@ -267,13 +267,13 @@ func TestSecretGoesNowhereElse(t *testing.T) {
 			t.Errorf("%s got %q", url, got)
 		}
 	}
-	// A host that cannot prove its name.
+	// A host without a valid certificate.
 	before := v.last()
 	code, body := v.do(v.client(false), "https://liar.example/", "Authorization", placeholder)
 	if code != http.StatusBadGateway || strings.Contains(body, secretValue) || v.last() != before {
 		t.Errorf("a host with a false certificate: %d %q", code, body)
 	}
-	// Another host behind the same connection.
+	// Another host over the same connection.
 	r, _ := http.NewRequest("GET", "https://api.example/", nil)
 	r.Host = "other.example"
 	r.Header.Set("Authorization", placeholder)
@@ -313,7 +313,7 @@ func TestInterceptedBodiesStream(t *testing.T) {
 		go func() { _, _ = io.WriteString(pw, part) }()
 		b := make([]byte, len(part))
 		if _, err := io.ReadFull(res.Body, b); err != nil || string(b) != part {
-			t.Fatalf("a part of %d bytes did not come back while the request was open: %v", len(part), err)
+			t.Fatalf("a part of %d bytes did not come back before the request ended: %v", len(part), err)
 		}
 	}
 	pw.Close()
@@ -357,12 +357,13 @@ func TestInterceptionEndsWithThePolicy(t *testing.T) {
 	defer res.Body.Close()
 	v.policy(only("other.example"))
 	if _, err := io.ReadAll(res.Body); err == nil {
-		t.Error("an intercepted connection survived its permission")
+		t.Error("an intercepted connection survived the change of policy")
 	}
 }
 
-// A copy that is given its origin's seed continues with what it has in memory.
-func TestCopyGoesOnWithPlaceholdersAndAuthority(t *testing.T) {
+// A copy of a running sandbox has placeholders and certificates in memory, so it gets its origin's
+// seed.
+func TestCopyKeepsPlaceholdersAndAuthority(t *testing.T) {
 	list := []bothy.Secret{{Name: "KEY", Value: secretValue, Hosts: []string{"api.example"}}}
 	var seen []string
 	for _, c := range []struct{ own, given string }{{"origin", "shared"}, {"copy", "shared"}, {"copy", ""}} {
@@ -385,7 +386,7 @@ func TestCopyGoesOnWithPlaceholdersAndAuthority(t *testing.T) {
 	}
 }
 
-func TestSleeperKeepsPlaceholdersAndAuthority(t *testing.T) {
+func TestResumedSandboxKeepsPlaceholdersAndAuthority(t *testing.T) {
 	list := []bothy.Secret{{Name: "KEY", Value: secretValue, Hosts: []string{"api.example"}}}
 	make := func(seed string) *Gateway {
 		host, _ := newNetDevice(1500)
@@ -401,7 +402,7 @@ func TestSleeperKeepsPlaceholdersAndAuthority(t *testing.T) {
 	}
 	a, b, other := make("seed of one sandbox"), make("seed of one sandbox"), make("seed of another")
 	if a.Placeholders()["KEY"] != b.Placeholders()["KEY"] || a.Placeholders()["KEY"] == other.Placeholders()["KEY"] {
-		t.Error("placeholders do not follow from the seed alone")
+		t.Error("placeholders depend on more than the seed")
 	}
 	leaf, err := b.secrets.Load().ca.certificate("api.example")
 	if err != nil {

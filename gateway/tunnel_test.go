@@ -23,18 +23,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These tests have programs that people use to get out of closed networks try
-// it: iodine, which hides IP in DNS, and ptunnel-ng, which hides TCP in ICMP.
-// Each is first seen to work. The other side is a namespace of its own with a
-// public address, which nothing but the gateway's dialer reaches.
+// These tests run tools that tunnel out of restricted networks: iodine, which hides IP in DNS, and
+// ptunnel-ng, which hides TCP in ICMP. Each must first work on an open network. The other end is a
+// namespace with a public address that only the gateway's dialer reaches.
 
 const (
 	worldAddr  = "5.6.7.8"
 	tunnelName = "t.evil.example"
 )
 
-// dialHere dials for others, from the namespace that it is in: it listens on a
-// socket in the file system and passes back what it has opened.
+// dialHere dials from its own namespace on behalf of the test: it listens on a Unix socket and
+// passes back the connections that it has opened.
 func dialHere(args []string) error {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: args[0], Net: "unix"})
 	if err != nil {
@@ -75,8 +74,8 @@ func dialFor(c *net.UnixConn) {
 	_, _, _ = c.WriteMsgUnix([]byte("x"), unix.UnixRights(int(f.Fd())), nil)
 }
 
-// say sends a line to an echo server and expects it back. It waits for the
-// server to listen, and so long for the answer.
+// say sends a line to an echo server and expects it back. It waits for the server to listen, and
+// the given time for the answer.
 func say(args []string) error {
 	patience, err := time.ParseDuration(args[1])
 	if err != nil {
@@ -107,7 +106,7 @@ func say(args []string) error {
 	return nil
 }
 
-// world is a namespace with a public address. It remembers what it was asked.
+// world is a namespace with a public address. It records the requests it gets.
 type world struct {
 	*namespace
 	socket string
@@ -129,7 +128,7 @@ func (w *world) note(what string) {
 	w.seen = append(w.seen, what)
 }
 
-// visits returns what came since the last call.
+// visits returns the requests since the last call.
 func (w *world) visits() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,8 +177,7 @@ func (w *world) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, er
 	return nil, &net.DNSError{Name: host, Err: "no such host", IsNotFound: true}
 }
 
-// Exchange asks the name server that the tunnel's domain leads to, as the
-// host's resolver would.
+// Exchange queries the name server of the tunnel's domain, as the host's resolver would.
 func (w *world) Exchange(_ context.Context, q dns.Question) ([]dns.RR, error) {
 	w.note("exchange " + q.Name)
 	if q.Qtype == dns.TypeNS {
@@ -200,7 +198,7 @@ func (w *world) Exchange(_ context.Context, q dns.Question) ([]dns.RR, error) {
 	return r.Answer, nil
 }
 
-// output collects what a program says.
+// output collects the output of a program.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -218,8 +216,8 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// program runs a program of the host in the namespace. stop kills it; ended is
-// closed when it is over.
+// program runs a program of the host in the namespace. stop kills it; ended is closed when it has
+// ended.
 func (ns *namespace) program(name string, args ...string) (out *output, ended <-chan struct{}, stop func()) {
 	ns.t.Helper()
 	cmd := exec.Command("ip", append([]string{"netns", "exec", ns.name, name}, args...)...)
@@ -290,12 +288,12 @@ func TestDNSTunnel(t *testing.T) {
 
 	for _, way := range []struct {
 		name, server string
-		// lines is how many the log tells at once. Straight, all tries are equal.
+		// lines is how many lines the log gets at once. Direct attempts are all equal and fold.
 		lines int
 	}{
-		{"straight to its server", worldAddr, 1}, {"over the gateway's resolver", bothy.GatewayAddr.String(), 6},
+		{"directly to its server", worldAddr, 1}, {"through the gateway's resolver", bothy.GatewayAddr.String(), 6},
 	} {
-		// Without a search for the largest packet, which takes long.
+		// Skip the search for the largest packet, which takes long.
 		args := []string{"-f", "-r", "-P", "secret", "-T", "TXT", "-O", "Base32", "-m", "200", way.server, tunnelName}
 		t.Run("open, "+way.name, func(t *testing.T) {
 			mustSetPolicy(t, g, open)
@@ -310,7 +308,7 @@ func TestDNSTunnel(t *testing.T) {
 				return strings.Contains(out.String(), "transmitting data")
 			})
 			if _, err := inside.run("say", "10.99.0.1:7000", "20s"); err != nil {
-				t.Errorf("nothing passes through the tunnel: %v\n%s", err, out)
+				t.Errorf("the tunnel carries nothing: %v\n%s", err, out)
 			}
 		})
 		for _, n := range []bothy.Network{off, only("good.example")} {
@@ -329,16 +327,16 @@ func TestDNSTunnel(t *testing.T) {
 					}
 				})
 				if n := refusals(g, since, ""); n == 0 {
-					t.Errorf("the log tells nothing of it")
+					t.Errorf("the attempt is not in the log")
 				}
 				if strings.Contains(out.String(), "transmitting data") || strings.Contains(out.String(), "Version ok") {
-					t.Errorf("iodine has spoken with its server: %s", out)
+					t.Errorf("iodine reached its server: %s", out)
 				}
 				if _, err := inside.run("say", "10.99.0.1:7000", "100ms"); err == nil {
-					t.Error("there is a tunnel")
+					t.Error("the tunnel works")
 				}
 				if seen := w.visits(); len(seen) > 0 {
-					t.Errorf("the world was asked: %q", seen)
+					t.Errorf("requests reached the world: %q", seen)
 				}
 			})
 		}
@@ -362,7 +360,7 @@ func TestICMPTunnel(t *testing.T) {
 		return stop
 	}
 
-	// Through a plain network device it works.
+	// It works through a plain network device.
 	free := newNamespace(t)
 	free.ip("link", "add", "name", "eth0", "netns", free.name, "type", "veth", "peer", "name", "eth0", "netns", w.name)
 	for ns, addr := range map[*namespace]string{free: "5.6.9.1/24", w.namespace: "5.6.9.2/24"} {
@@ -376,7 +374,7 @@ func TestICMPTunnel(t *testing.T) {
 	}
 	stop()
 
-	// Behind the gateway it does in no mode: an echo leads to the gateway alone.
+	// It works in no mode behind the gateway, which alone answers echo requests.
 	for _, n := range []bothy.Network{open, off, only("good.example")} {
 		for _, proxy := range []string{worldAddr, bothy.GatewayAddr.String()} {
 			t.Run(fmt.Sprintf("%s to %s", n.Mode, proxy), func(t *testing.T) {
@@ -384,14 +382,14 @@ func TestICMPTunnel(t *testing.T) {
 				w.visits()
 				defer client(inside, proxy)()
 				if _, err := inside.run("say", "127.0.0.1:2222", "1s"); err == nil {
-					t.Error("there is a tunnel")
+					t.Error("the tunnel works")
 				}
 				if proxy == worldAddr {
-					// Equal lines fold, so later ones may not be there yet.
+					// Equal lines fold, so later ones may not have been written yet.
 					eventually(t, "the log tells of it", func() bool { return refusals(g, time.Time{}, "icmp") > 0 })
 				}
 				if seen := w.visits(); len(seen) > 0 {
-					t.Errorf("the world was asked: %q", seen)
+					t.Errorf("requests reached the world: %q", seen)
 				}
 			})
 		}

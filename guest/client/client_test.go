@@ -55,7 +55,7 @@ type guest struct {
 	dial    func(context.Context) (net.Conn, error)
 }
 
-// boot starts an agent that nobody has adopted.
+// boot starts an agent that has not been adopted yet.
 func boot(t testing.TB) *guest {
 	t.Helper()
 	binary, err := agentBinary()
@@ -163,7 +163,7 @@ func TestExecErrors(t *testing.T) {
 		_, err := g.Exec(t.Context(), c.req)
 		wantCode(t, err, c.code)
 		if c.code == bothy.CodeCommandNotFound && bothy.AsError(err).Hint == "" {
-			t.Error("the hint was lost on the way")
+			t.Error("the error arrived without its hint")
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestLongInput(t *testing.T) {
 	if res, err := g.Exec(t.Context(), req); err != nil || strings.TrimSpace(res.Stdout) != "2000000" {
 		t.Errorf("result %+v, %v", res, err)
 	}
-	req = args("true") // takes none of it
+	req = args("true") // reads none of it
 	req.Stdin = strings.Repeat("x", 2_000_000)
 	if res, err := g.Exec(t.Context(), req); err != nil || res.ExitCode != 0 {
 		t.Errorf("result %+v, %v", res, err)
@@ -219,13 +219,13 @@ func TestExecStream(t *testing.T) {
 	}
 }
 
-// Zeros are valid text, but in JSON each of them takes six bytes.
+// Zero bytes are valid text, but JSON escapes each of them as six bytes.
 func TestExecStreamSendsControlCharactersInBase64(t *testing.T) {
 	g := adopted(t)
 	total := 0
 	err := g.ExecStream(t.Context(), line(`head -c 100000 /dev/zero`), func(e bothy.ExecEvent) error {
 		if len(e.Data) > 256 && e.Encoding != "base64" {
-			t.Errorf("%d bytes at %d are not in base64", len(e.Data), e.Offset)
+			t.Errorf("%d bytes at offset %d are not encoded in base64", len(e.Data), e.Offset)
 		}
 		data := []byte(e.Data)
 		if e.Encoding == "base64" {
@@ -239,7 +239,7 @@ func TestExecStreamSendsControlCharactersInBase64(t *testing.T) {
 	}
 }
 
-// Characters are not broken where the guest happens to cut.
+// A chunk never ends in the middle of a UTF-8 character.
 func TestExecStreamKeepsCharactersWhole(t *testing.T) {
 	g := adopted(t)
 	var text strings.Builder
@@ -255,7 +255,7 @@ func TestExecStreamKeepsCharactersWhole(t *testing.T) {
 	}
 }
 
-func TestExecStreamKillsWhatNobodyFollows(t *testing.T) {
+func TestExecStreamKillsTheCommandWhenItsReaderStops(t *testing.T) {
 	g := adopted(t)
 	stop := errors.New("enough")
 	pid := 0
@@ -277,8 +277,7 @@ func TestExecStreamKillsWhatNobodyFollows(t *testing.T) {
 	waitEnded(t, g, pid, 137)
 }
 
-// A command that is to keep running does so when its caller has gone.
-func TestExecKeepsRunningWhereAsked(t *testing.T) {
+func TestExecKeepsRunningAfterItsCallerLeft(t *testing.T) {
 	g := adopted(t)
 	file := filepath.Join(g.dir, "go")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -366,7 +365,7 @@ func TestBackground(t *testing.T) {
 	wantCode(t, g.Output(t.Context(), 999999, 0, nil), bothy.CodeProcessNotFound)
 }
 
-// All processes are listed, those of nobody's asking, too, and take signals.
+// Processes that were not started through the API are listed too, and can be signalled.
 func TestAllProcesses(t *testing.T) {
 	g := adopted(t)
 	req := line("sh -c 'echo $$; exec sleep 987' & wait; echo ended")
@@ -382,7 +381,7 @@ func TestAllProcesses(t *testing.T) {
 		if child.PID != 0 || !strings.Contains(text, "\n") {
 			return nil
 		}
-		for child.PID == 0 { // until the shell has become the other program
+		for child.PID == 0 { // until the shell has executed the other program
 			all, err := g.AllProcesses(t.Context())
 			if err != nil {
 				return err
@@ -392,7 +391,7 @@ func TestAllProcesses(t *testing.T) {
 					child = p
 				}
 				if p.PID == 1 || p.PID == g.process.Pid {
-					return fmt.Errorf("what the sandbox runs on is listed: %+v", p)
+					return fmt.Errorf("a process of the sandbox's own machinery is listed: %+v", p)
 				}
 				if p.PID == res.PID && (p.Unmanaged || p.StartedAt == nil || p.MemoryBytes == 0 || p.ParentPID == 0) {
 					return fmt.Errorf("the command: %+v", p)
@@ -517,7 +516,7 @@ func TestFiles(t *testing.T) {
 	if err == nil || !errors.Is(err, errFailing) {
 		t.Errorf("write from a failing reader: %v", err)
 	}
-	for { // the guest notices a moment later
+	for { // the guest notices asynchronously
 		left, err := os.ReadDir(g.dir)
 		if err != nil {
 			t.Fatal(err)
@@ -640,7 +639,7 @@ func TestAdoption(t *testing.T) {
 		Key: "first", Hostname: "box-1", Env: map[string]string{"FROM": "adoption"}, Cwd: g.dir + "/new",
 		ResolvConf: "nameserver 10.0.0.1\n", CABundle: "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
 	}
-	for range 2 { // the second time as if the first answer had been lost
+	for range 2 { // the second call simulates a retry after a lost response
 		res, err := g.Adopt(ctx, id)
 		if err != nil || len(res.Warnings) > 0 || res.Version == "" || !strings.HasPrefix(res.Kernel, "Linux") || res.ClockSkew.Abs() > time.Minute {
 			t.Fatal(res, err)
@@ -667,7 +666,7 @@ func TestAdoption(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 
-	// A copy is adopted with the key of its parent, and has another after that.
+	// A copy is adopted with its parent's key and then gets a key of its own.
 	stranger := client.New(g.dial, "wrong")
 	_, err = stranger.Adopt(ctx, client.Identity{Key: "stolen"})
 	wantCode(t, err, bothy.CodeGuest)
@@ -682,14 +681,14 @@ func TestAdoption(t *testing.T) {
 		t.Error(err)
 	}
 	if read("/etc/machine-id") == machine || read("/run/bothy/generation") == generation || read("/etc/hostname") != "box-2\n" {
-		t.Error("the copy still is its parent")
+		t.Error("the copy still has its parent's identity")
 	}
 	_, err = host.Adopt(ctx, client.Identity{Key: "third", Hostname: "no/host name"})
 	wantCode(t, err, bothy.CodeInvalid)
 }
 
-// What a user puts in the place of the identity files must not stop an adoption.
-func TestAdoptionOfABrokenSandbox(t *testing.T) {
+// A user may replace the identity files with anything; adoption must still succeed.
+func TestAdoptionWithDamagedIdentityFiles(t *testing.T) {
 	g := adopted(t)
 	os.Remove(g.root + "/etc/hostname")
 	if res, err := g.Exec(t.Context(), args("mkfifo", g.root+"/etc/hostname")); err != nil || res.ExitCode != 0 {
@@ -716,7 +715,7 @@ func TestFreezeAndThaw(t *testing.T) {
 func TestKillLargest(t *testing.T) {
 	g := adopted(t)
 	if v, err := g.KillLargest(t.Context(), 1<<20); v != nil || err != nil {
-		t.Errorf("with no process: %+v, %v", v, err)
+		t.Errorf("without a process: %+v, %v", v, err)
 	}
 	results := make(chan *bothy.ExecResult)
 	go func() {
@@ -760,7 +759,7 @@ func TestUnreachableGuest(t *testing.T) {
 	wantCode(t, func() error { _, err := c.Stat(ctx, "x", ""); return err }(), bothy.CodeTimeout)
 }
 
-// cpu returns the processor time of a process without its children.
+// cpu returns the processor time that a process has used, without its children.
 func cpu(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d/schedstat", pid)); err != nil {
@@ -780,8 +779,8 @@ func cpu(b *testing.B, pid int) time.Duration {
 	return total
 }
 
-// bench runs fn and reports what it costs on both sides, whatever else the
-// machine is doing.
+// bench runs fn and reports the processor time it costs on both sides, which does not depend on
+// the load of the machine.
 func bench(b *testing.B, g *guest, fn func() error) {
 	ours, theirs := cpu(b, os.Getpid()), cpu(b, g.process.Pid)
 	for b.Loop() {
@@ -834,8 +833,7 @@ func BenchmarkOutput(b *testing.B) {
 	})
 }
 
-// withoutBash makes agents believe that there is no bash here: they get a root
-// of their own in which there is little but busybox or dash.
+// withoutBash returns an agent in a chroot that has busybox or dash, but no bash.
 func withoutBash(t *testing.T) *guest {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -908,8 +906,7 @@ func TestImagesWithoutBash(t *testing.T) {
 	}
 }
 
-// Bytes go in and come out as they are.
-func TestExecOfBytes(t *testing.T) {
+func TestExecPassesBinaryDataUnchanged(t *testing.T) {
 	g := adopted(t)
 	raw := []byte{0, 0xff, 'a', 0xfe, '\n'}
 	req := line("cat; printf 'err\\200' >&2")
@@ -926,7 +923,7 @@ func TestExecOfBytes(t *testing.T) {
 	}
 }
 
-// Both outputs come as one, in the order in which they were written.
+// Both streams arrive as one, in the order in which they were written.
 func TestExecMergesStderr(t *testing.T) {
 	g := adopted(t)
 	var want strings.Builder

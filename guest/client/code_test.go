@@ -15,7 +15,7 @@ import (
 	"github.com/bothy-dev/bothy/guest/client"
 )
 
-// program returns the folder of a program that the language needs.
+// program skips the test when a program that the language needs is not installed.
 func program(t *testing.T, name string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
@@ -23,8 +23,8 @@ func program(t *testing.T, name string) {
 	}
 }
 
-// plainPath hides Jupyter kernels that this machine may have: the programs are
-// reached through a folder of links.
+// plainPath sets a PATH of links to the interpreters, so that Jupyter kernels installed on this
+// machine are not found.
 func plainPath(t *testing.T, g *guest) {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "programs")
@@ -66,8 +66,8 @@ func run(t *testing.T, g *guest, req bothy.CodeRequest) *bothy.CodeResult {
 	return res
 }
 
-// A context that waits in a template becomes part of the sandbox that is made
-// from it; one that was used keeps what it has set up.
+// A context that was started in a template serves the sandbox made from it; one that was used
+// keeps its variables.
 func TestContextsAreAdopted(t *testing.T) {
 	for _, d := range dialects {
 		t.Run(d.language, func(t *testing.T) {
@@ -96,16 +96,16 @@ func TestContextsAreAdopted(t *testing.T) {
 			run(t, g, bothy.CodeRequest{Code: "import random; random.seed(1)"})
 			adoptWith(t, g, nil)
 			if res := run(t, g, bothy.CodeRequest{Code: "random.random()"}); len(res.Results) != 1 || res.Results[0]["text/plain"] != "0.13436424411240122" {
-				t.Errorf("a seed of the user's was lost: %+v", res)
+				t.Errorf("the seed that the user set was lost: %+v", res)
 			}
 		})
 	}
 }
 
-// dialect is how each language says what the tests want said.
+// dialect holds the code snippets of one language.
 type dialect struct {
 	language           string
-	set, get           string // a variable
+	set, get           string // set and read a variable
 	print, printErr    string
 	fail, failName     string
 	sleep, spin        string
@@ -148,7 +148,7 @@ func TestCode(t *testing.T) {
 	}
 }
 
-// TestJupyter does the same by a real kernel, where this machine has one.
+// TestJupyter repeats the checks with a real kernel, if this machine has one.
 func TestJupyter(t *testing.T) {
 	python := os.Getenv("BOTHY_TEST_IPYKERNEL")
 	if python == "" {
@@ -159,13 +159,13 @@ func TestJupyter(t *testing.T) {
 	checkLanguage(t, g, dialects[0])
 	res := run(t, g, bothy.CodeRequest{Code: "get_ipython().kernel.__class__.__name__"})
 	if len(res.Results) != 1 || res.Results[0]["text/plain"] != "'IPythonKernel'" {
-		t.Errorf("not by a kernel: %+v", res)
+		t.Errorf("no kernel ran the code: %+v", res)
 	}
 	res = run(t, g, bothy.CodeRequest{Code: "from IPython.display import display, HTML, JSON\ndisplay(HTML('<b>x</b>'))\nJSON({'a': [1]})"})
 	if len(res.Results) != 2 || res.Results[0]["text/html"] != "<b>x</b>" || res.Results[1]["application/json"] != `{"a":[1]}` && res.Results[1]["application/json"] != `{"a": [1]}` {
 		t.Errorf("results %+v", res)
 	}
-	// The thread that reads what comes to descriptor 1 is late.
+	// The thread that reads file descriptor 1 lags behind.
 	run(t, g, bothy.CodeRequest{Code: strings.Join([]string{
 		"import os, sys, threading, time",
 		"stream = type(sys.stdout)",
@@ -179,24 +179,24 @@ func TestJupyter(t *testing.T) {
 		text := fmt.Sprintf("%d ü\n", i)
 		res = run(t, g, bothy.CodeRequest{Code: fmt.Sprintf("os.write(1, %q.encode()) and None", text)})
 		if res.Error != nil || res.Stdout != text {
-			t.Errorf("what was written at the end: %+v", res)
+			t.Errorf("output written just before the end: %+v", res)
 		}
 	}
 	run(t, g, bothy.CodeRequest{Code: "stream._is_master_process = asked"})
 	res = run(t, g, bothy.CodeRequest{Code: "os.fork() or (sys.stdout.flush(), os._exit(0))\nos.wait() and None"})
 	if res.Error != nil {
-		t.Errorf("a child that was forked: %+v", res)
+		t.Errorf("output of a forked child: %+v", res)
 	}
 	res = run(t, g, bothy.CodeRequest{Code: "for i in range(300000): print(i)"})
 	if res.Error != nil || !strings.HasSuffix(res.Stdout, "\n299999\n") || res.Truncated {
-		t.Errorf("much output: %d bytes, truncated %v, %v", len(res.Stdout), res.Truncated, res.Error)
+		t.Errorf("large output: %d bytes, truncated %v, %v", len(res.Stdout), res.Truncated, res.Error)
 	}
 }
 
 func checkLanguage(t *testing.T, g *guest, d dialect) {
 	req := func(code string) bothy.CodeRequest { return bothy.CodeRequest{Code: code, Language: d.language} }
 	if res := run(t, g, req("")); res.ContextID != d.language || res.ExecutionCount != 0 {
-		t.Errorf("warming: %+v", res)
+		t.Errorf("warm-up: %+v", res)
 	}
 	if res := run(t, g, req(d.set)); res.Error != nil || res.Stdout+res.Stderr != "" || res.ContextID != d.language || res.DurationMS > 60_000 {
 		t.Errorf("set: %+v, %+v", res, res.Error)
@@ -235,10 +235,10 @@ func checkLanguage(t *testing.T, g *guest, d dialect) {
 	checkContexts(t, g, d)
 	res = run(t, g, req(d.die))
 	if res.Error == nil || res.Error.Name != "KernelDied" {
-		t.Errorf("death: %+v, %+v", res, res.Error)
+		t.Errorf("exit of the interpreter: %+v, %+v", res, res.Error)
 	}
 	if res := run(t, g, req(d.print)); res.Stdout != "out ü\n" || res.Error != nil {
-		t.Errorf("after death: %+v", res)
+		t.Errorf("after the interpreter exited: %+v", res)
 	}
 }
 
@@ -281,7 +281,7 @@ func checkInterrupts(t *testing.T, g *guest, d dialect) {
 	if !errors.Is(err, enough) {
 		t.Errorf("got %v", err)
 	}
-	interrupted := false // what is printed may come in two pieces, the second when the code has ended
+	interrupted := false // the output may arrive in two parts, the second after the code has ended
 	err = g.RunCodeStream(t.Context(), bothy.CodeRequest{Code: d.print + "\n" + d.sleep, Language: d.language}, func(e bothy.CodeEvent) error {
 		if e.Stream == "stdout" && !interrupted {
 			interrupted = true
@@ -305,10 +305,10 @@ func checkContexts(t *testing.T, g *guest, d dialect) {
 		t.Fatal(c, err)
 	}
 	if res := run(t, g, bothy.CodeRequest{Code: d.get, ContextID: c.ID}); res.Error == nil && res.Stdout == "42\n" {
-		t.Errorf("a variable of another context: %+v", res)
+		t.Errorf("a variable of another context is visible: %+v", res)
 	}
 	if res := run(t, g, bothy.CodeRequest{Code: d.set + "\n" + d.get, ContextID: c.ID}); res.Stdout != "42\n" || res.ContextID != c.ID {
-		t.Errorf("in a context of its own: %+v, %+v", res, res.Error)
+		t.Errorf("in its own context: %+v, %+v", res, res.Error)
 	}
 	if err := g.RestartContext(ctx, c.ID); err != nil {
 		t.Error(err)
@@ -332,7 +332,7 @@ func checkContexts(t *testing.T, g *guest, d dialect) {
 	wantCode(t, err, bothy.CodeUnsupported)
 }
 
-// slowPython makes the interpreter begin only when a file appears.
+// slowPython replaces the interpreter with one that starts only once begin is called.
 func slowPython(t *testing.T, g *guest) (begin func()) {
 	t.Helper()
 	python, err := exec.LookPath("python3")
@@ -357,8 +357,7 @@ func slowPython(t *testing.T, g *guest) (begin func()) {
 	}
 }
 
-// Code whose interpreter is only starting is interrupted, and what comes after
-// it runs.
+// Code can be interrupted while its interpreter is still starting, and the next code runs.
 func TestInterruptWhileTheInterpreterStarts(t *testing.T) {
 	g := adopted(t)
 	begin := slowPython(t, g)
@@ -383,7 +382,7 @@ func TestInterruptWhileTheInterpreterStarts(t *testing.T) {
 	wantCode(t, g.InterruptContext(t.Context(), ctx.ID), bothy.CodeConflict)
 }
 
-// An interrupt reaches the code whenever it comes, and only the code that runs.
+// An interrupt stops the code that is running, whenever it arrives, and never the next.
 func TestInterruptAtAnyMoment(t *testing.T) {
 	program(t, "python3")
 	g := adopted(t)
@@ -397,7 +396,7 @@ func TestInterruptAtAnyMoment(t *testing.T) {
 		go func() {
 			first <- run(t, g, bothy.CodeRequest{ContextID: ctx.ID, Code: "import time; time.sleep(600)"})
 		}()
-		for g.InterruptContext(t.Context(), ctx.ID) != nil { // it has not arrived
+		for g.InterruptContext(t.Context(), ctx.ID) != nil { // the code has not reached the guest yet
 			time.Sleep(time.Duration(i) * time.Millisecond)
 		}
 		go func() { second <- run(t, g, bothy.CodeRequest{ContextID: ctx.ID, Code: "print('next')"}) }()
@@ -405,7 +404,7 @@ func TestInterruptAtAnyMoment(t *testing.T) {
 			t.Fatalf("%d: %+v, %+v", i, res, res.Error)
 		}
 		if res := <-second; res == nil || res.Error != nil || res.Stdout != "next\n" {
-			t.Fatalf("%d: the next: %+v, %+v", i, res, res.Error)
+			t.Fatalf("%d: the next code: %+v, %+v", i, res, res.Error)
 		}
 		if err := g.DeleteContext(t.Context(), ctx.ID); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,6 @@
 package client
 
-// BoundAnswers sets how long an answer may be, in bytes, until undo is called.
+// BoundAnswers limits the length of an answer to n bytes until undo is called.
 func BoundAnswers(n int64) (undo func()) {
 	was := maxUnary
 	maxUnary = n

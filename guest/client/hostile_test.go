@@ -24,7 +24,7 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
 )
 
-// takenOver is a guest that has fallen into wrong hands and answers anything.
+// takenOver is a client of a compromised guest, which answers with whatever the handler writes.
 func takenOver(t *testing.T, answer http.HandlerFunc) *client.Client {
 	t.Helper()
 	s := httptest.NewServer(answer)
@@ -52,7 +52,7 @@ func frame(flags byte, claim int, body string) string {
 	return string(b) + body
 }
 
-func TestAGuestThatIsTakenOverCannotFloodTheHost(t *testing.T) {
+func TestACompromisedGuestCannotFloodTheHost(t *testing.T) {
 	text := func(s string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, s) }
 	}
@@ -101,12 +101,12 @@ func TestAGuestThatIsTakenOverCannotFloodTheHost(t *testing.T) {
 				err := f()
 				var e *bothy.Error
 				if !errors.As(err, &e) {
-					t.Errorf("%s: %v is not one of our errors", call, err)
+					t.Errorf("%s: %v has no error code", call, err)
 				}
 			}
 		})
 	}
-	// A listing is read up to its bound, which here is less than takes long.
+	// A listing is read up to its limit, which is lowered here so that the test is fast.
 	t.Cleanup(client.BoundAnswers(4 << 20))
 	c := takenOver(t, forever)
 	if _, err := c.List(t.Context(), "/", "", 1); bothy.ErrorCode(err) != bothy.CodeGuest {
@@ -114,7 +114,7 @@ func TestAGuestThatIsTakenOverCannotFloodTheHost(t *testing.T) {
 	}
 }
 
-// However much a command writes, the host keeps a bounded part of it.
+// The host keeps a bounded part of a command's output, however much there is.
 func TestOutputIsBoundedOnTheHost(t *testing.T) {
 	event, err := proto.Marshal(&processpb.StartResponse{Event: &processpb.ProcessEvent{Event: &processpb.ProcessEvent_Data{
 		Data: &processpb.ProcessEvent_DataEvent{Output: &processpb.ProcessEvent_DataEvent_Stdout{Stdout: bytes.Repeat([]byte("x"), 1<<20)}},
@@ -137,11 +137,11 @@ func TestOutputIsBoundedOnTheHost(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	if m.HeapAlloc > 100<<20 {
-		t.Errorf("%d MB are held", m.HeapAlloc>>20)
+		t.Errorf("%d MB are in use", m.HeapAlloc>>20)
 	}
 }
 
-// An error's text comes from the guest and is cut to what a person reads.
+// The text of an error comes from the guest and is cut to a readable length.
 func TestErrorsOfAGuestAreCut(t *testing.T) {
 	c := takenOver(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(400)
@@ -153,9 +153,9 @@ func TestErrorsOfAGuestAreCut(t *testing.T) {
 	}
 }
 
-// What a guest reports must not look like an answer of the server's own: a
-// sandbox could otherwise end its owner's session, or fill the server's log.
-func TestAGuestCannotSpeakForTheServer(t *testing.T) {
+// Codes that the server itself returns are not taken from a guest: a sandbox could otherwise end
+// its owner's session or fill the server's log.
+func TestAGuestCannotForgeErrorsOfTheServer(t *testing.T) {
 	for code, want := range map[bothy.Code]bothy.Code{
 		bothy.CodeUnauthenticated: bothy.CodeGuest, bothy.CodeTokenExpired: bothy.CodeGuest, bothy.CodeForbidden: bothy.CodeGuest,
 		bothy.CodeInternal: bothy.CodeGuest, bothy.CodeRateLimited: bothy.CodeGuest, bothy.CodeQuota: bothy.CodeGuest,

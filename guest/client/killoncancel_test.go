@@ -18,8 +18,8 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
 )
 
-// A command whose caller leaves ends with all that it started, wherever that
-// has gone.
+// When its caller leaves, a command is killed with all its descendants, including those that
+// moved to another session or process group.
 func TestLeavingExecKillsTheWholeTree(t *testing.T) {
 	g := adopted(t)
 	dir := t.TempDir()
@@ -52,7 +52,7 @@ func TestLeavingExecKillsTheWholeTree(t *testing.T) {
 		list, err := g.Processes(t.Context())
 		return err == nil && len(list) == 1 && !list[0].Running
 	})
-	// Killed is killed: what has ended cannot write.
+	// A process that was killed writes no more.
 	before := map[string]int64{}
 	for _, name := range names {
 		before[name] = size(name)
@@ -71,7 +71,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not come to pass that %s", what)
+			t.Fatalf("it did not happen: %s", what)
 		}
 	}
 }
@@ -110,11 +110,10 @@ func TestLeavingBeforeTheStartIsKnown(t *testing.T) {
 	close(left)
 	wantCode(t, <-done, bothy.CodeCommandCancelled)
 	if killed.Load() != 4321 {
-		t.Errorf("killed %d", killed.Load())
+		t.Errorf("killed process %d, not 4321", killed.Load())
 	}
 }
 
-// Where nobody is left to run a command for, none is started.
 func TestNothingIsStartedForACallerWhoHasLeft(t *testing.T) {
 	g := adopted(t)
 	ctx, leave := context.WithCancel(t.Context())
@@ -122,14 +121,14 @@ func TestNothingIsStartedForACallerWhoHasLeft(t *testing.T) {
 	_, err := g.Exec(ctx, line("sleep 300"))
 	wantCode(t, err, bothy.CodeTimeout)
 	if bothy.AsError(err).Hint == "" {
-		t.Errorf("%v: what to do is not said", err)
+		t.Errorf("%v has no hint", err)
 	}
 	if list, err := g.Processes(t.Context()); err != nil || len(list) > 0 {
 		t.Errorf("%v, %v", list, err)
 	}
 }
 
-// A terminal that was left continues, and whoever joins it gets what was missed.
+// A terminal survives its client, and a client that joins it gets the output it missed.
 func TestTerminalIsJoined(t *testing.T) {
 	g := adopted(t)
 	first, err := g.Terminal(t.Context(), bothy.TerminalRequest{Command: bothy.Command{Line: "echo one; read line; echo got $line; sleep 300"}})

@@ -17,7 +17,7 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
 )
 
-// bounded is a context in which so much memory may be taken.
+// bounded returns a context that grants up to most bytes of memory, and a counter of those taken.
 func bounded(t *testing.T, most int64) (context.Context, *atomic.Int64) {
 	var taken atomic.Int64
 	return bothy.WithMemory(t.Context(), func(_ context.Context, n int64) error {
@@ -42,8 +42,8 @@ func answer(t *testing.T, frames ...proto.Message) http.HandlerFunc {
 	}
 }
 
-// A listing for which there is no memory is refused as something to try again; with
-// and without a length that is told before.
+// A listing for which there is no memory is refused with a code that tells the client to retry,
+// whether or not its length is declared.
 func TestListingsTakeMemory(t *testing.T) {
 	list := &filesystempb.ListDirResponse{}
 	for range 20_000 {
@@ -70,16 +70,16 @@ func TestListingsTakeMemory(t *testing.T) {
 			if err != nil || len(got) != 20_000 || taken.Load() < int64(len(b)) {
 				t.Errorf("%d entries, %d bytes taken: %v", len(got), taken.Load(), err)
 			}
-			// What was done already must not be begun again.
+			// A change has already been made, so the client must not be told to retry it.
 			if _, err := c.Mkdir(small, "/x", ""); bothy.ErrorCode(err) != bothy.CodeTooLarge {
-				t.Errorf("a change: %v", err)
+				t.Errorf("an operation that changes something: %v", err)
 			}
 		})
 	}
 }
 
-// The output of a command that has run is cut where there is no memory for it: the
-// command must not look like one that was not begun.
+// When memory is short the output of a command is cut instead of refused: the command has run, and
+// an error would look as if it had not.
 func TestOutputIsCutWhereMemoryIsShort(t *testing.T) {
 	frames := []proto.Message{&processpb.StartResponse{Event: &processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{
 		Start: &processpb.ProcessEvent_StartEvent{Pid: 7}}}}}
@@ -109,7 +109,6 @@ func TestOutputIsCutWhereMemoryIsShort(t *testing.T) {
 	}
 }
 
-// The same for what code displays.
 func TestDisplaysAreLeftOutWhereMemoryIsShort(t *testing.T) {
 	display := func(n int) proto.Message {
 		return &guestpb.RunResponse{Event: &guestpb.RunResponse_Display_{Display: &guestpb.RunResponse_Display{

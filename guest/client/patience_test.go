@@ -13,8 +13,8 @@ import (
 	"github.com/bothy-dev/bothy/guest/client"
 )
 
-// pipes is a listener whose other end dials without a network, so that a bubble of
-// synctest holds both.
+// pipes is a listener and its dialer without a network, so that both can live in a synctest
+// bubble.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -38,12 +38,12 @@ func (p pipes) dial(context.Context) (net.Conn, error) {
 	return here, nil
 }
 
-// slow calls f with a guest that takes so long for every answer.
+// slow calls f with a guest that takes this long to answer.
 func slow(t *testing.T, takes time.Duration, f func(context.Context, *client.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pipes{make(chan net.Conn), make(chan struct{})}
 		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body) // only then is it seen that the client leaves
+			io.Copy(io.Discard, r.Body) // the server notices a disconnect only after it has read the body
 			select {
 			case <-time.After(takes):
 			case <-r.Context().Done():
@@ -57,19 +57,19 @@ func slow(t *testing.T, takes time.Duration, f func(context.Context, *client.Cli
 	})
 }
 
-func TestFoldersAreWaitedForAndSmallThingsAreNot(t *testing.T) {
+func TestTimeoutsAreLongForFoldersAndShortForFiles(t *testing.T) {
 	slow(t, 5*time.Minute, func(ctx context.Context, c *client.Client) {
 		if _, err := c.List(ctx, "/large", "", 1); err != nil {
-			t.Errorf("listing for five minutes: %v", err)
+			t.Errorf("a listing that takes five minutes: %v", err)
 		}
 		if err := c.Remove(ctx, "/large", ""); err != nil {
-			t.Errorf("removing for five minutes: %v", err)
+			t.Errorf("a removal that takes five minutes: %v", err)
 		}
 		began := time.Now()
 		_, err := c.Stat(ctx, "/small", "")
 		wantCode(t, err, bothy.CodeTimeout)
 		if took := time.Since(began); took > time.Minute {
-			t.Errorf("one file was waited for %v", took)
+			t.Errorf("the request for one file timed out after %v", took)
 		}
 	})
 	slow(t, time.Hour, func(ctx context.Context, c *client.Client) {

@@ -53,8 +53,7 @@ func TestDialPortReachesTheLoopback(t *testing.T) {
 	wantCode(t, err, bothy.CodeGuest)
 }
 
-// A guest that is taken over and answers a dial with a header of any length, or
-// with one that never ends, is not listened to.
+// A compromised guest may answer a dial with a very long header, or one that never ends.
 func TestDialPortBoundsTheAnswer(t *testing.T) {
 	for name, header := range map[string]string{
 		"a long header": "X-Long: " + strings.Repeat("x", 1<<20) + "\r\n\r\n", "an endless one": strings.Repeat("A: b\r\n", 1<<20),
@@ -89,7 +88,7 @@ func TestDialPortBoundsTheAnswer(t *testing.T) {
 			}, "key")
 			if c, err := g.DialPort(t.Context(), 80); err == nil {
 				c.Close()
-				t.Fatal("the answer was taken")
+				t.Fatal("the answer was accepted")
 			} else if wantCode(t, err, bothy.CodeGuest); !strings.Contains(err.Error(), "too long") {
 				t.Errorf("the error is %v", err)
 			}
@@ -98,8 +97,8 @@ func TestDialPortBoundsTheAnswer(t *testing.T) {
 	}
 }
 
-// The bound is on the header alone: what the server in the sandbox sends is not
-// counted, however much comes with it.
+// The limit applies to the header alone, not to data of the server in the sandbox that arrives
+// with it.
 func TestDialPortKeepsWhatFollowsTheHeader(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -128,6 +127,6 @@ func TestDialPortKeepsWhatFollowsTheHeader(t *testing.T) {
 	defer c.Close()
 	got, err := io.ReadAll(c)
 	if err != nil || string(got) != want {
-		t.Errorf("%d bytes of %d came: %v", len(got), len(want), err)
+		t.Errorf("%d bytes of %d arrived: %v", len(got), len(want), err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// A time-out ends the program that takes no notice of interrupts, and not the shell, nor
-// what was started before.
+// A time-out ends a program that ignores interrupts, but neither the shell nor programs that it
+// started earlier.
 func TestTimeoutEndsTheCommandAndNotTheShell(t *testing.T) {
 	g := adopted(t)
 	plainPath(t, g)
