@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestABuildThatIsThereReturnsAtOnce(t *testing.T) {
+func TestAnExistingBuildIsReturnedAtOnce(t *testing.T) {
 	l := library(t, Options{}, "tools")
 	first, err := l.Lookup("tools")
 	must(t, err)
@@ -48,7 +48,7 @@ func TestProgressGrowsAndEndsWithTheTemplate(t *testing.T) {
 	}
 }
 
-func TestBuildsOfOneNameAreOneBuild(t *testing.T) {
+func TestConcurrentBuildsOfOneNameRunOnce(t *testing.T) {
 	dir := t.TempDir()
 	ref := push(t, small(t))
 	var mu sync.Mutex
@@ -56,7 +56,7 @@ func TestBuildsOfOneNameAreOneBuild(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			// A library of its own: the lock is between processes.
+			// Each has its own library, since the lock is between processes.
 			l := NewLibrary(dir, Options{})
 			_, err := l.BuildTemplate(as(t, bothy.ScopeTemplatesWrite), bothy.TemplateBuild{Name: "tools", Image: ref}, func(e bothy.BuildEvent) {
 				if e.Step == "publish" {
@@ -72,7 +72,7 @@ func TestBuildsOfOneNameAreOneBuild(t *testing.T) {
 	}
 	wg.Wait()
 	if worked != 1 {
-		t.Errorf("%d builds worked, not one", worked)
+		t.Errorf("%d builds did the work, want 1", worked)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestWaitingForAnotherBuildEndsWithTheCaller(t *testing.T) {
 	}
 }
 
-func TestWhatADeadBuildLeftIsRemoved(t *testing.T) {
+func TestFilesOfADeadBuildAreRemoved(t *testing.T) {
 	l := NewLibrary(t.TempDir(), Options{})
 	left := filepath.Join(l.dir, ".build", "tools", "rootfs", "half")
 	must(t, os.MkdirAll(left, 0o755))
@@ -146,31 +146,31 @@ func TestACommandDiesWithItsCallerAndItsChildren(t *testing.T) {
 			cancel()
 		}
 	}}
-	// The child keeps the pipe open, so this returns only if it dies, too.
+	// The child keeps the pipe open, so this returns only if the child dies too.
 	err := b.command(ctx, nil, "/bin/sh", "-c", "sleep 1000 & echo ready; wait")
 	if err == nil {
 		t.Fatal("the command succeeded")
 	}
 }
 
-func TestACommandThatFailsSaysItsLastLines(t *testing.T) {
+func TestAFailedCommandReportsItsLastLines(t *testing.T) {
 	b := &build{log: func(bothy.BuildEvent) {}}
 	err := b.command(t.Context(), []string{"WHAT=the mirror is down"}, "/bin/sh", "-c", `echo "E: $WHAT" >&2; exit 3`)
 	if err == nil || !strings.Contains(err.Error(), "E: the mirror is down") || !strings.Contains(err.Error(), "exit status 3") {
-		t.Errorf("said %v", err)
+		t.Errorf("got %v", err)
 	}
 }
 
-func TestACommandsComplaintIsFoundAmongItsLines(t *testing.T) {
+func TestACommandsErrorIsFoundInItsOutput(t *testing.T) {
 	b := &build{log: func(bothy.BuildEvent) {}}
 	err := b.command(t.Context(), nil, "/bin/sh", "-c", `echo "E: no such suite"; seq 100; exit 1`)
 	if err == nil || !strings.HasSuffix(err.Error(), ": E: no such suite") {
-		t.Errorf("said %v", err)
+		t.Errorf("got %v", err)
 	}
 }
 
 func TestACommandInheritsNothing(t *testing.T) {
-	for range 12 { // descriptors that a parent forgot to close
+	for range 12 { // descriptors that the parent did not close
 		fd, err := unix.Open("/dev/null", unix.O_RDONLY, 0)
 		must(t, err)
 		defer unix.Close(fd)
@@ -181,7 +181,7 @@ func TestACommandInheritsNothing(t *testing.T) {
 	must(t, b.command(t.Context(), nil, "/bin/sh", "-c", "umask; cd /proc/self/fd; echo *"))
 	// The shell itself has the folder open while it lists it.
 	if got := strings.Join(said, " "); got != "0022 0 1 2 3" {
-		t.Errorf("mask and descriptors are %q", got)
+		t.Errorf("the umask and the descriptors are %q", got)
 	}
 }
 
@@ -200,16 +200,15 @@ func TestRequestsThatCannotBeBuilt(t *testing.T) {
 	}
 }
 
-// A hook is as good as its worst command: what cannot be done in the new root,
-// such as running a program that is not there, ends the build.
+// A hook fails if any of its commands fails, such as a program that is missing in the new root.
 func TestAHookFailsIfAnyOfItsCommandsDoes(t *testing.T) {
 	for name, hook := range map[string]string{"debsIn": debsIn, "debsOut": debsOut, "localeArchive": localeArchive, "debconf": debconf} {
-		root := t.TempDir() // with nothing in it to run
+		root := t.TempDir() // has no programs
 		must(t, os.MkdirAll(filepath.Join(root, "usr/lib/locale/C.utf8"), 0o755))
 		must(t, os.MkdirAll(filepath.Join(root, "var/cache/apt/archives"), 0o755))
 		debs := t.TempDir()
 		must(t, os.WriteFile(filepath.Join(debs, "a.deb"), nil, 0o644))
-		// What a hook links to is there already.
+		// The destination of the hooks' links exists already.
 		must(t, os.WriteFile(filepath.Join(root, "var/cache/apt/archives/a.deb"), nil, 0o644))
 		b := &build{log: func(bothy.BuildEvent) {}}
 		if err := b.command(t.Context(), []string{"BOTHY_DEBS=" + debs}, "/bin/sh", "-c", hook, "hook", root); err == nil {

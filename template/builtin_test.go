@@ -13,8 +13,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// These tests build real templates, which takes minutes and a network the first
-// time. BOTHY_TEMPLATES keeps what the slowest of them make for the next run.
+// These tests build real templates, which takes minutes and a network the first time. The folder
+// BOTHY_TEMPLATES keeps the slowest builds for the next run.
 
 // share returns the folder with the data files that come with bothy.
 func share(t *testing.T) string {
@@ -30,12 +30,12 @@ func share(t *testing.T) string {
 	return dir
 }
 
-// builtIn returns the files of a built-in template, ready to be entered. Unless
-// fresh, one that an earlier run has built will do.
+// builtIn returns a built-in template and a folder with its files, for chroot. Unless fresh, an
+// earlier run's build is used.
 func builtIn(t *testing.T, name string, fresh bool) (*bothy.Template, string) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it takes minutes; left out by -short")
+		t.Skip("this takes minutes, so -short skips it")
 	}
 	dir := t.TempDir()
 	if !fresh {
@@ -45,13 +45,13 @@ func builtIn(t *testing.T, name string, fresh bool) (*bothy.Template, string) {
 	built, err := l.BuildTemplate(as(t, bothy.ScopeTemplatesWrite), bothy.TemplateBuild{Name: name}, func(e bothy.BuildEvent) { t.Log(e.Step, e.Message) })
 	must(t, err)
 	root := unpackImageFile(t, row(t, l, built).RootFS)
-	// The tool that unpacks changes the owner after the mode, which drops this bit.
+	// The tool that unpacks sets the owner after the mode, which clears this bit.
 	must(t, os.Chmod(filepath.Join(root, "usr/bin/sudo"), os.ModeSetuid|0o755))
 	return built, root
 }
 
-// inside runs a command as the user of a template, by a login shell in a chroot,
-// and returns what it prints.
+// inside runs a command as the template's user with a login shell in a chroot, and returns its
+// output.
 func inside(t *testing.T, root, command string) string {
 	t.Helper()
 	const enter = `mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" &&
@@ -79,7 +79,7 @@ func TestPythonBare(t *testing.T) {
 	says(t, root, "sudo -n id", "uid=0(root)")
 	says(t, root, "PATH=/mine:$PATH bash -lc 'echo $PATH'", "/mine:/")
 	says(t, root, "env -i /bin/bash -lc 'env; id -u'", "PATH=/")
-	says(t, root, "grep -c id.-u /etc/profile", "1") // only for the prompt: a login shell starts no program
+	says(t, root, "grep -c id.-u /etc/profile", "1") // only for the prompt: a login shell must not start programs
 	says(t, root, "touch made && stat -c %U made", "user")
 	says(t, root, "python --version", "Python 3.12.")
 	says(t, root, "python3 -c 'import sys; print(sys.prefix)'", "/usr/local")
@@ -97,7 +97,7 @@ func TestPythonBare(t *testing.T) {
 	says(t, root, "pip freeze --all", "pip=="+built.Packages["pip"])
 	says(t, root, "env/bin/pip freeze --all", "pip=="+built.Packages["pip"])
 
-	// What was compiled at build time is used: nothing is compiled again.
+	// The bytecode from the build is used: nothing is compiled again.
 	says(t, root, "python -v -c 'import json' 2>&1 | grep -c 'code object from.*/json/.*\\.py.$' || true", "0")
 	says(t, root, "python -v -c 'import json' 2>&1", "matches /usr/local/lib/python3.12/json/__init__.py")
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changes is a tar as an engine writes it.
+// changes writes a tar of changed files as an engine does, and returns its path.
 func changes(t *testing.T, headers ...tar.Header) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "files.tar")
@@ -39,7 +39,7 @@ func TestTheSameChangesMakeTheSameImage(t *testing.T) {
 		digests = append(digests, made.Digest)
 		dir := unpackImageFile(t, made.RootFS)
 		if _, err := os.Lstat(filepath.Join(dir, "bin/sh")); !os.IsNotExist(err) {
-			t.Errorf("what was deleted is there: %v", err)
+			t.Errorf("the deleted file exists: %v", err)
 		}
 		if _, err := os.Lstat(filepath.Join(dir, "opt")); err != nil {
 			t.Error(err)

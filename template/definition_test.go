@@ -26,7 +26,7 @@ func TestTheBuiltInTemplates(t *testing.T) {
 		d, err := readDefinition(templates.Files, name)
 		must(t, err)
 		if d.Description == "" || len(d.Languages) == 0 || !slices.Contains(d.Debian.Packages, "sudo") || !slices.Contains(d.Debian.Packages, "ca-certificates") {
-			t.Errorf("%s lacks something: %+v", name, d)
+			t.Errorf("%s is incomplete: %+v", name, d)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func TestADefinitionExtendsAnother(t *testing.T) {
 	}
 }
 
-func TestARecipeNamesAllThatDecides(t *testing.T) {
+func TestARecipeCoversEveryInput(t *testing.T) {
 	base := fstest.MapFS{
 		"a.yaml":   {Data: []byte("extends: b\npython: {requirements: r.lock}\nnode: {bundle: p, requirements: n.lock}\n")},
 		"b.yaml":   {Data: []byte("debian: {suite: x}\npython: {bundle: p, pip: pip.lock}\n")},
@@ -56,7 +56,7 @@ func TestARecipeNamesAllThatDecides(t *testing.T) {
 	}
 	first := recipe(base)
 	if again := recipe(base); first == "" || again != first {
-		t.Fatalf("the recipe is %q, and then %q", first, again)
+		t.Fatalf("the recipe is %q first and %q then", first, again)
 	}
 	for name, text := range map[string]string{
 		"b.yaml": "debian: {suite: y}\npython: {bundle: p, pip: pip.lock}\n", "pip.lock": "pip==2", "r.lock": "r==2", "n.lock": "n==2",
@@ -64,7 +64,7 @@ func TestARecipeNamesAllThatDecides(t *testing.T) {
 		files := maps.Clone(base)
 		files[name] = &fstest.MapFile{Data: []byte(text)}
 		if recipe(files) == first {
-			t.Errorf("the recipe does not tell another %s", name)
+			t.Errorf("the recipe does not change with %s", name)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestAnOldTemplateIsNotUpToDate(t *testing.T) {
 		t.Error("a template of this recipe would be built again")
 	}
 	if upToDate(&store.Template{}, build) {
-		t.Error("a template of another recipe would be taken for this one")
+		t.Error("a template of another recipe counts as up to date")
 	}
 	build.Image = "busybox"
 	if !upToDate(&store.Template{}, build) {
@@ -90,13 +90,12 @@ func TestAnOldTemplateIsNotUpToDate(t *testing.T) {
 func TestDefinitionsWithMistakesAreRefused(t *testing.T) {
 	for _, text := range []string{"description: no base\n", "extends: missing\n", "debian: {suite: x}\npackagse: []\n", "extends: a\ndebian: {suite: x}\n"} {
 		if d, err := readDefinition(fstest.MapFS{"a.yaml": {Data: []byte(text)}}, "a"); err == nil {
-			t.Errorf("%q was read as %+v", text, d)
+			t.Errorf("%q was accepted as %+v", text, d)
 		}
 	}
 }
 
-// Locks are what is installed: every package with a version and its digests, and
-// nothing that says where from.
+// A lock lists every package with its version and digests, but not where it comes from.
 func TestLocks(t *testing.T) {
 	locks, err := fs.Glob(templates.Files, "*.lock")
 	must(t, err)
@@ -108,7 +107,7 @@ func TestLocks(t *testing.T) {
 		must(t, err)
 		text := string(data)
 		if strings.Contains(text, "://") || strings.Contains(text, "-i ") {
-			t.Errorf("%s says where packages come from", lock)
+			t.Errorf("%s names a package index", lock)
 		}
 		for _, block := range regexp.MustCompile(`(?m)^[a-z0-9].*(\n .*)*`).FindAllString(text, -1) {
 			if !regexp.MustCompile(`^[a-z0-9-]+==[^ ]+ \\\n    --hash=sha256:[0-9a-f]{64}`).MatchString(block) {

@@ -14,8 +14,8 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// Beyond the bound the fetched image goes that was used least lately, but none that is used, that
-// may be about to be, or that is nowhere else. What is needed again is fetched again.
+// Above the limit, the least recently used of the fetched images is evicted, but none that is in use,
+// about to be used, or on no other host. An evicted image is fetched again when needed.
 func TestFetchedImagesAreBounded(t *testing.T) {
 	h := newHostsOf(t, newCommonStore())
 	one, two := h.join("one"), h.join("two")
@@ -51,7 +51,7 @@ func TestFetchedImagesAreBounded(t *testing.T) {
 			}
 		}
 		if here != want {
-			t.Errorf("here are the images %q, want %q", here, want)
+			t.Errorf("the images on this host are %q, want %q", here, want)
 		}
 	}
 	for i := range 4 {
@@ -59,8 +59,8 @@ func TestFetchedImagesAreBounded(t *testing.T) {
 	}
 	evict(4, "0123")
 	use(0)
-	evict(3, "023") // the oldest use is that of 1
-	use(1)          // which is fetched again
+	evict(3, "023") // 1 is the least recently used
+	use(1)          // fetches it again
 	if h.fetches != 5 {
 		t.Errorf("%d images were fetched", h.fetches)
 	}
@@ -72,15 +72,15 @@ func TestFetchedImagesAreBounded(t *testing.T) {
 	clear(only)
 	evict(0, "")
 	if left, _ := filepath.Glob(filepath.Join(two.dir, ".build", "*")); len(left) > 0 {
-		t.Errorf("there is left: %q", left)
+		t.Errorf("files are left: %q", left)
 	}
 	if list, err := two.Templates(operator); err != nil || names(list) != "/app0 /app1 /app2 /app3 /other " {
-		t.Errorf("there is %s, %v", names(list), err)
+		t.Errorf("the templates are %s, %v", names(list), err)
 	}
 	use(2)
 }
 
-// A disk without room for an image that is to be fetched loses others.
+// If an image to be fetched does not fit on the disk, others are evicted.
 func TestAFetchMakesRoom(t *testing.T) {
 	h := newHostsOf(t, newCommonStore())
 	one, two := h.join("one"), h.join("two")
@@ -98,7 +98,7 @@ func TestAFetchMakesRoom(t *testing.T) {
 	_, err = two.LookupFor(t.Context(), "", "other")
 	fails(t, err, bothy.CodeDiskFull)
 	if isHere(old) || asked != 1 {
-		t.Errorf("for want of room nothing was removed; it was asked %d times", asked)
+		t.Errorf("nothing was removed to make room, in %d calls", asked)
 	}
 	two.opts.MinFreeDisk = 0
 	if got, err := two.LookupFor(t.Context(), "", "other"); err != nil || got.Digest != later.Digest {
@@ -106,7 +106,8 @@ func TestAFetchMakesRoom(t *testing.T) {
 	}
 }
 
-// An image that a host has made is not fetched, and none goes while it is not known what is elsewhere.
+// An image that this host built is never evicted, and no image is while it is unknown whether others
+// have it.
 func TestOnlyFetchedImagesAreEvicted(t *testing.T) {
 	h := newHostsOf(t, newCommonStore())
 	one, two := h.join("one"), h.join("two")
@@ -120,14 +121,14 @@ func TestOnlyFetchedImagesAreEvicted(t *testing.T) {
 	made := other(t, one, "content")
 	must(t, one.Evict(t.Context(), 0))
 	if !isHere(made) {
-		t.Error("an image that was made here has gone")
+		t.Error("an image that was built here was evicted")
 	}
 	got, err := two.LookupFor(t.Context(), "", "other")
 	must(t, err)
 	two.common.Now = func() time.Time { return time.Now().Add(2 * time.Hour) }
 	two.common.Elsewhere = func(context.Context, string) (bool, error) { return false, boom }
 	if err := two.Evict(t.Context(), 0); !errors.Is(err, boom) || !isHere(got) {
-		t.Errorf("while nothing is known: %v", err)
+		t.Errorf("while the database is unavailable: %v", err)
 	}
 	two.common.Elsewhere = func(context.Context, string) (bool, error) {
 		two.common.touch(filepath.Dir(got.RootFS)) // a sandbox is about to start
@@ -135,7 +136,7 @@ func TestOnlyFetchedImagesAreEvicted(t *testing.T) {
 	}
 	must(t, two.Evict(t.Context(), 0))
 	if !isHere(got) {
-		t.Error("an image has gone that is used by now")
+		t.Error("an image that is in use again was evicted")
 	}
 	two.common.Elsewhere = func(context.Context, string) (bool, error) { return true, nil }
 	two.common.Now = func() time.Time { return time.Now().Add(3 * time.Hour) }
@@ -143,7 +144,7 @@ func TestOnlyFetchedImagesAreEvicted(t *testing.T) {
 	err = two.Evict(t.Context(), 0)
 	remove()
 	if !errors.Is(err, boom) || isHere(got) {
-		t.Errorf("a server that ends while an image goes: %v", err)
+		t.Errorf("a crash during an eviction: %v", err)
 	}
 	must(t, two.Sync(t.Context()))
 	two = h.again("two")
@@ -153,6 +154,6 @@ func TestOnlyFetchedImagesAreEvicted(t *testing.T) {
 	}
 	must(t, errors.Join(two.Sync(t.Context()), one.Sync(t.Context())))
 	if got, err := one.LookupFor(t.Context(), "", "other"); err != nil || got.Digest != made.Digest {
-		t.Errorf("the name went with an image: %+v %v", got, err)
+		t.Errorf("the name was lost with its image: %+v %v", got, err)
 	}
 }

@@ -31,8 +31,7 @@ func as(t *testing.T, scopes ...bothy.Scope) context.Context {
 	return bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: scopes})
 }
 
-// entry is one line of a layer: a name with a trailing slash is a folder, one
-// with a target a link.
+// entry is an entry of a layer: a folder if its name ends with a slash, a link if it has a target.
 type entry struct {
 	name    string
 	content string
@@ -91,7 +90,7 @@ func push(t *testing.T, img v1.Image) string {
 	return pushAs(t, img, "team/tools:1") + "/team/tools:1"
 }
 
-// pushAs puts an image into a registry of its own, whose host it returns.
+// pushAs puts an image into a new registry and returns the registry's host.
 func pushAs(t *testing.T, img v1.Image, as string) (host string) {
 	t.Helper()
 	s := httptest.NewServer(registry.New(registry.Logger(quiet())))
@@ -103,14 +102,14 @@ func pushAs(t *testing.T, img v1.Image, as string) (host string) {
 	return host
 }
 
-// small is an image with a shell, as far as anybody looks.
+// small is an image with a file that passes for a shell.
 func small(t *testing.T) v1.Image {
 	return image(t, v1.Config{}, layer(t,
 		entry{name: "bin/"}, entry{name: "bin/sh", content: "a shell"}, entry{name: "etc/"},
 		entry{name: "etc/passwd", content: "root:x:0:0:root:/root:/bin/sh\n", mode: 0o644}))
 }
 
-// row is a template as the server knows it.
+// row returns the stored record of a template.
 func row(t *testing.T, l *Library, of *bothy.Template) *store.Template {
 	t.Helper()
 	found, err := l.Find(of.Project, of.Name+"@"+of.Digest)
@@ -118,7 +117,7 @@ func row(t *testing.T, l *Library, of *bothy.Template) *store.Template {
 	return found
 }
 
-// build makes a template from an image and returns it with its unpacked files.
+// buildImage makes a template from an image and returns it and a folder with its files.
 func buildImage(t *testing.T, img v1.Image) (*store.Template, string) {
 	t.Helper()
 	l := NewLibrary(t.TempDir(), Options{})
@@ -127,7 +126,7 @@ func buildImage(t *testing.T, img v1.Image) (*store.Template, string) {
 	return row(t, l, tmpl), unpackImageFile(t, row(t, l, tmpl).RootFS)
 }
 
-// unpackImageFile extracts an EROFS image with a tool that is not ours.
+// unpackImageFile extracts an EROFS image with fsck.erofs.
 func unpackImageFile(t *testing.T, path string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "rootfs")
@@ -159,7 +158,7 @@ func has(t *testing.T, dir, path, content string) {
 func hasNot(t *testing.T, dir, path string) {
 	t.Helper()
 	if slices.Contains(tree(t, dir), path) {
-		t.Errorf("%s is there", path)
+		t.Errorf("%s exists", path)
 	}
 }
 
@@ -170,7 +169,7 @@ func owner(t *testing.T, path string) int {
 	return int(info.Sys().(*syscall.Stat_t).Uid)
 }
 
-// fails checks an error's code and that its detail and its hint say something.
+// fails checks that an error has a code, a hint, and these words.
 func fails(t *testing.T, err error, code bothy.Code, words ...string) {
 	t.Helper()
 	if got := bothy.ErrorCode(err); got != code {

@@ -13,8 +13,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Two servers share a folder of templates; each knows only its own sandboxes.
-func TestServersLeaveEachOthersImages(t *testing.T) {
+// Two servers share a folder of templates, and each knows only its own sandboxes.
+func TestServersKeepEachOthersImages(t *testing.T) {
 	used := map[string]string{} // images by the home of the server that needs them
 	server := func(home string) Options {
 		return Options{Home: home, InUse: func(_ context.Context, _, digest string, _ map[string]bool) (bool, error) {
@@ -26,34 +26,34 @@ func TestServersLeaveEachOthersImages(t *testing.T) {
 	b := NewLibrary(a.dir, server(homeB))
 	operator := project(t, bothy.DefaultProject)
 	old := adopted(t, a, operator, "app", other(t, a, "one"))
-	found, err := a.LookupFor(t.Context(), "", "app") // a sandbox is made
+	found, err := a.LookupFor(t.Context(), "", "app") // for a new sandbox
 	must(t, err)
 	used[homeA] = found.Digest
-	adopted(t, b, operator, "app", other(t, b, "two")) // the name moves on, by the other server
+	adopted(t, b, operator, "app", other(t, b, "two")) // the other server moves the name
 	other(t, b, "three")
 	must(t, b.Collect(operator))
 	if _, err := a.LookupFor(t.Context(), "", old.Digest); err != nil {
-		t.Fatal("the image of a sandbox of another server has gone:", err)
+		t.Fatal("the image of another server's sandbox was removed:", err)
 	}
 	must(t, b.RemoveTemplate(operator, "app"))
 	must(t, b.RemoveTemplate(operator, "other"))
 	if _, err := a.LookupFor(t.Context(), "", old.Digest); err != nil {
-		t.Fatal("the image of a sandbox of another server has gone:", err)
+		t.Fatal("the image of another server's sandbox was removed:", err)
 	}
 
-	// A server that begins finds what its sandboxes need, and one that needs it no more lets go.
+	// A server that starts holds the images of its sandboxes, and releases those no longer needed.
 	must(t, os.RemoveAll(filepath.Join(a.dir, holdsName)))
 	a = NewLibrary(a.dir, server(homeA))
 	must(t, a.Collect(operator))
 	must(t, b.Collect(operator))
 	if _, err := b.find("", old.Digest); err != nil {
-		t.Fatal("the image has gone:", err)
+		t.Fatal("the image was removed:", err)
 	}
 	delete(used, homeA)
 	must(t, a.holds.sweep(t.Context(), func(string) (bool, error) { return false, nil }))
 	must(t, b.Collect(operator))
 	if _, err := b.find("", old.Digest); err != nil {
-		t.Fatal("the image of a sandbox that is perhaps being made has gone:", err)
+		t.Fatal("the image of a sandbox that may be starting was removed:", err)
 	}
 	a.holds.now = func() time.Time { return time.Now().Add(2 * holdLife) }
 	must(t, a.Collect(operator))
@@ -62,7 +62,7 @@ func TestServersLeaveEachOthersImages(t *testing.T) {
 	fails(t, err, bothy.CodeTemplateNotFound)
 }
 
-func TestAServerThatIsGoneHoldsNothing(t *testing.T) {
+func TestAServerWithoutAHomeHoldsNothing(t *testing.T) {
 	free := func(context.Context, string, string, map[string]bool) (bool, error) { return false, nil }
 	home := t.TempDir()
 	a := library(t, Options{Home: home, InUse: free}, "tools")
@@ -71,21 +71,22 @@ func TestAServerThatIsGoneHoldsNothing(t *testing.T) {
 	made, err := a.LookupFor(t.Context(), "", "tools")
 	must(t, err)
 	if got := b.holds.holder(digestOf(made.Digest)); got != home {
-		t.Errorf("it is held by %q", got)
+		t.Errorf("the holder is %q", got)
 	}
 	must(t, os.RemoveAll(home))
 	if got := b.holds.holder(digestOf(made.Digest)); got != "" {
-		t.Errorf("it is held by %q", got)
+		t.Errorf("the holder is %q", got)
 	}
 	must(t, b.RemoveTemplate(operator, "tools"))
 	must(t, b.Collect(operator))
 	if entries, _ := os.ReadDir(filepath.Join(a.dir, holdsName)); len(entries) > 0 {
-		t.Errorf("%v are left", entries)
+		t.Errorf("files are left: %v", entries)
 	}
 }
 
-// A server that begins makes its folder before it signs it, and others look in between.
-func TestAFolderThatNobodySignedYetStays(t *testing.T) {
+// A starting server creates its folder before the file that names the owner, and others may look in
+// between.
+func TestAFolderWithoutAnOwnerIsKept(t *testing.T) {
 	library := t.TempDir()
 	a, b := newHolds(library, t.TempDir()), newHolds(library, t.TempDir())
 	for name, damage := range map[string]func(string) error{
@@ -99,18 +100,18 @@ func TestAFolderThatNobodySignedYetStays(t *testing.T) {
 		must(t, damage(filepath.Join(a.own(), ownerName)))
 		must(t, b.sweep(t.Context(), nil))
 		if got := b.holder("one"); got != a.own() {
-			t.Errorf("%s: the image is held by %q", name, got)
+			t.Errorf("%s: the holder is %q", name, got)
 		}
-		a = newHolds(library, a.home) // it starts again
+		a = newHolds(library, a.home) // restarted
 		must(t, a.add("one"))
 		if got := b.holder("one"); got != a.home {
-			t.Errorf("%s: the image is then held by %q", name, got)
+			t.Errorf("%s: after a restart the holder is %q", name, got)
 		}
 	}
 }
 
-// Servers begin while others sweep, and a name is never seen before its text.
-func TestServersBeginWhileOthersSweep(t *testing.T) {
+// Servers start while others sweep, and no owner's file is ever seen empty.
+func TestServersStartWhileOthersSweep(t *testing.T) {
 	library := t.TempDir()
 	other := newHolds(library, t.TempDir())
 	must(t, other.add("one"))
@@ -125,7 +126,7 @@ func TestServersBeginWhileOthersSweep(t *testing.T) {
 				names, _ := filepath.Glob(filepath.Join(library, holdsName, "*", ownerName))
 				for _, name := range names {
 					if b, err := os.ReadFile(name); !errors.Is(err, fs.ErrNotExist) && (err != nil || len(b) == 0) {
-						t.Errorf("a name is %q: %v", b, err)
+						t.Errorf("an owner's file has %q: %v", b, err)
 					}
 				}
 			}

@@ -20,7 +20,7 @@ import (
 
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// library has the templates with these names, made from one small image.
+// library returns a library with templates of these names, all built from one small image.
 func library(t *testing.T, opts Options, names ...string) *Library {
 	t.Helper()
 	l := NewLibrary(t.TempDir(), opts)
@@ -52,7 +52,7 @@ func TestAnEmptyFolderHasNoTemplates(t *testing.T) {
 	}
 }
 
-func TestAMissingTemplateIsAnsweredWithThoseThere(t *testing.T) {
+func TestAMissingTemplatesErrorListsOthers(t *testing.T) {
 	l := library(t, Options{}, "tools")
 	_, err := l.Template(as(t, bothy.ScopeTemplatesRead), "node-22")
 	fails(t, err, bothy.CodeTemplateNotFound, "node-22", "tools", "bothy template build node-22")
@@ -77,7 +77,7 @@ func TestANameThatIsAPathIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnImageIsFoundByItsDigestAfterItsNameMovedOn(t *testing.T) {
+func TestAnImageIsFoundByItsDigestAfterItsNameMoved(t *testing.T) {
 	inUse := func(context.Context, string, string, map[string]bool) (bool, error) { return true, nil }
 	l := library(t, Options{InUse: inUse}, "tools")
 	old, err := l.Lookup("tools")
@@ -88,7 +88,7 @@ func TestAnImageIsFoundByItsDigestAfterItsNameMovedOn(t *testing.T) {
 	now, err := l.Lookup("tools")
 	must(t, err)
 	if now.Digest == old.Digest {
-		t.Fatal("the digest stayed")
+		t.Fatal("the digest did not change")
 	}
 	again, err := l.findForCaller(as(t, bothy.ScopeTemplatesRead), old.Digest)
 	must(t, err)
@@ -97,7 +97,7 @@ func TestAnImageIsFoundByItsDigestAfterItsNameMovedOn(t *testing.T) {
 	}
 }
 
-func TestAnImageThatNobodyNeedsGoesWhenItsNameMovesOn(t *testing.T) {
+func TestAnUnusedImageIsRemovedWhenItsNameMoves(t *testing.T) {
 	free := func(context.Context, string, string, map[string]bool) (bool, error) { return false, nil }
 	l := library(t, Options{InUse: free}, "tools")
 	old, err := l.Lookup("tools")
@@ -109,7 +109,7 @@ func TestAnImageThatNobodyNeedsGoesWhenItsNameMovesOn(t *testing.T) {
 	fails(t, err, bothy.CodeTemplateNotFound)
 }
 
-func TestDamageIsNamed(t *testing.T) {
+func TestDamagedTemplatesAreReported(t *testing.T) {
 	for what, harm := range map[string]func(*testing.T, *store.Template){
 		"cannot be read": func(t *testing.T, b *store.Template) {
 			must(t, os.Remove(filepath.Join(filepath.Dir(b.RootFS), manifestName)))
@@ -136,7 +136,7 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 }
 
-// libraryOf has one template, of an image.
+// libraryOf returns a library with one template, from an image.
 func libraryOf(t *testing.T, img v1.Image) *Library {
 	t.Helper()
 	l := NewLibrary(t.TempDir(), Options{})
@@ -145,7 +145,7 @@ func libraryOf(t *testing.T, img v1.Image) *Library {
 	return l
 }
 
-// age has a template be as old as most are, and looked up before.
+// age gives a template's files an old time, so that the library caches it, and looks it up.
 func age(t *testing.T, l *Library, name string) *store.Template {
 	t.Helper()
 	b, err := l.Lookup(name)
@@ -158,7 +158,7 @@ func age(t *testing.T, l *Library, name string) *store.Template {
 	return b
 }
 
-func TestATemplateIsReadAgainWhenItWasChanged(t *testing.T) {
+func TestAChangedTemplateIsReadAgain(t *testing.T) {
 	l := libraryOf(t, image(t, config("A=1"), layer(t, entry{name: "x", content: "x"})))
 	b := age(t, l, "tools")
 	manifest := filepath.Join(filepath.Dir(b.RootFS), manifestName)
@@ -166,27 +166,27 @@ func TestATemplateIsReadAgainWhenItWasChanged(t *testing.T) {
 	must(t, err)
 	data, err := os.ReadFile(manifest)
 	must(t, err)
-	// In its place, and of the same length.
+	// The same file, length and time.
 	must(t, os.WriteFile(manifest, bytes.Replace(data, []byte(`"A": "1"`), []byte(`"A": "2"`), 1), 0o644))
 	must(t, os.Chtimes(manifest, info.ModTime(), info.ModTime()))
 	if again, err := l.Lookup("tools"); err != nil || again.Env["A"] != "1" {
-		t.Errorf("what has not been touched was read again: %v, %v", again, err)
+		t.Errorf("a manifest with the same time was read again: %v, %v", again, err)
 	}
 	must(t, os.Chtimes(manifest, info.ModTime(), info.ModTime().Add(time.Second)))
 	again, err := l.Lookup("tools")
 	if must(t, err); again.Env["A"] != "2" {
-		t.Errorf("after the change it says %v", again.Env)
+		t.Errorf("after the change the environment is %v", again.Env)
 	}
-	// A change of a moment ago may have the time of the one before.
+	// Two changes in quick succession may have the same time, so a recent manifest is not cached.
 	must(t, os.WriteFile(manifest, data, 0o644))
 	_, err = l.Lookup("tools")
 	must(t, err)
 	if n := len(l.shelf.all); n != 0 {
-		t.Errorf("%d are kept that may be changed without a trace", n)
+		t.Errorf("%d recent manifests are cached", n)
 	}
 }
 
-func TestWhatIsFoundIsTheCallersOwn(t *testing.T) {
+func TestLookupReturnsACopy(t *testing.T) {
 	l := libraryOf(t, image(t, config("A=1"), layer(t, entry{name: "x", content: "x"})))
 	want := age(t, l, "tools")
 	for range 3 {
@@ -202,7 +202,7 @@ func TestWhatIsFoundIsTheCallersOwn(t *testing.T) {
 	}
 }
 
-func TestADamagedTemplateIsBuiltAnew(t *testing.T) {
+func TestADamagedTemplateIsRebuilt(t *testing.T) {
 	l := library(t, Options{}, "tools")
 	b, err := l.Lookup("tools")
 	must(t, err)
@@ -237,8 +237,8 @@ func TestATemplateInUseStays(t *testing.T) {
 	}
 }
 
-func TestATemplateStaysWhenNobodyCanSayWhetherItIsInUse(t *testing.T) {
-	broken := errors.New("the store is gone")
+func TestATemplateStaysWhenItsUseIsUnknown(t *testing.T) {
+	broken := errors.New("the store is unavailable")
 	l := library(t, Options{InUse: func(context.Context, string, string, map[string]bool) (bool, error) { return false, broken }}, "tools")
 	if err := l.RemoveTemplate(as(t, bothy.ScopeTemplatesWrite), "tools"); !errors.Is(err, broken) {
 		t.Fatalf("removed: %v", err)

@@ -54,7 +54,7 @@ func TestLayersAreFlattened(t *testing.T) {
 	}
 	for _, p := range tree(t, dir) {
 		if strings.Contains(p, whiteout) {
-			t.Errorf("a whiteout is left: %s", p)
+			t.Errorf("a whiteout was not applied: %s", p)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestALayerCannotReachTheHost(t *testing.T) {
 	if got := tree(t, host); !slices.Equal(got, []string{".", "secret"}) {
 		t.Errorf("the host's folder holds %v", got)
 	}
-	// The same links lead to the same path inside.
+	// Inside, the links lead to the same paths.
 	has(t, dir, filepath.Join(host, "written"), "evil")
 	has(t, dir, "stolen", "the sandbox's own")
 	has(t, dir, "dots", "inside")
@@ -96,7 +96,7 @@ func TestAnImageLeavesRoomOnTheDisk(t *testing.T) {
 	_, err := l.BuildTemplate(as(t, bothy.ScopeAdmin), bothy.TemplateBuild{Name: "tools", Image: ref}, nil)
 	fails(t, err, bothy.CodeDiskFull, "no room for the image")
 	if _, err := l.Lookup("tools"); err == nil {
-		t.Error("it is there all the same")
+		t.Error("the template exists")
 	}
 }
 
@@ -226,11 +226,11 @@ func TestExtendedAttributesStayOutOfImages(t *testing.T) {
 	two, err := os.ReadFile(marked)
 	must(t, err)
 	if !bytes.Equal(one, two) {
-		t.Error("the image knows of an extended attribute")
+		t.Error("the image has an extended attribute")
 	}
 }
 
-func TestAnImageWithoutAnythingBecomesATemplate(t *testing.T) {
+func TestAnEmptyImageBecomesATemplate(t *testing.T) {
 	tmpl, dir := buildImage(t, image(t, v1.Config{}, layer(t, entry{name: "server", content: "a static program"})))
 	has(t, dir, "server", "a static program")
 	has(t, dir, "etc/passwd", "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n")
@@ -271,7 +271,7 @@ func TestAnImageFromALayoutFolderAndFromATar(t *testing.T) {
 	}
 }
 
-func TestImagesThatCannotBeHad(t *testing.T) {
+func TestImagesThatCannotBeFetched(t *testing.T) {
 	notes := filepath.Join(t.TempDir(), "notes.txt")
 	must(t, os.WriteFile(notes, []byte("no tar"), 0o644))
 	locked := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
@@ -300,7 +300,7 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 	}
 }
 
-func TestAnImageForAnotherKindOfHostIsRefused(t *testing.T) {
+func TestAnImageForAnotherArchitectureIsRefused(t *testing.T) {
 	img := small(t)
 	file, err := img.ConfigFile()
 	must(t, err)
@@ -313,14 +313,14 @@ func TestAnImageForAnotherKindOfHostIsRefused(t *testing.T) {
 	fails(t, err, bothy.CodeTemplateInvalid, "s390x")
 }
 
-// lying is a layer whose content is not what its digest says.
+// lying is a layer whose content does not match its digest.
 type lying struct{ v1.Layer }
 
 func (lying) Uncompressed() (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(make([]byte, 1024))), nil
 }
 
-func TestALayerWithAnotherContentIsRefused(t *testing.T) {
+func TestALayerWithOtherContentIsRefused(t *testing.T) {
 	l := NewLibrary(t.TempDir(), Options{})
 	b, err := l.newBuild(bothy.TemplateRef{Name: "tools"}, nil)
 	must(t, err)

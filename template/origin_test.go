@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// statement reads one as others do, and checks it.
+// statement parses a statement with the libraries that consumers use, and validates it.
 func statement(t *testing.T, text []byte) (*intoto.Statement, *slsa.Provenance) {
 	t.Helper()
 	s, p := &intoto.Statement{}, &slsa.Provenance{}
@@ -36,7 +36,7 @@ func TestProvenanceOfAnImportedImage(t *testing.T) {
 	again, err := NewLibrary(l.dir, Options{}).TemplateProvenance(ctx, "tools")
 	must(t, err)
 	if string(text) != string(again) {
-		t.Errorf("another server says\n%s\nand not\n%s", again, text)
+		t.Errorf("another server's statement is\n%s\nwant\n%s", again, text)
 	}
 	s, p := statement(t, text)
 	if subject := s.GetSubject()[0]; subject.GetName() != "tools" || "sha256:"+subject.GetDigest()["sha256"] != tmpl.Digest {
@@ -46,13 +46,13 @@ func TestProvenanceOfAnImportedImage(t *testing.T) {
 	must(t, err)
 	from := p.GetBuildDefinition().GetResolvedDependencies()
 	if len(from) != 1 || from[0].GetName() != ref || from[0].GetDigest()["sha256"] != digest.Hex {
-		t.Errorf("made from %v", from)
+		t.Errorf("the materials are %v", from)
 	}
 	run := p.GetRunDetails()
 	if run.GetBuilder().GetVersion()["bothy"] != "1.2.3" || run.GetMetadata().GetFinishedOn().AsTime().Before(run.GetMetadata().GetStartedOn().AsTime()) {
-		t.Errorf("made by %v", run)
+		t.Errorf("the builder is %v", run)
 	}
-	// What the REST API shows has none of it.
+	// The REST API does not show it.
 	shown, err := json.Marshal(tmpl)
 	must(t, err)
 	var fields map[string]any
@@ -62,9 +62,9 @@ func TestProvenanceOfAnImportedImage(t *testing.T) {
 	}
 }
 
-// Built-in templates say by what recipe they are made, also those of earlier versions;
-// of others of earlier versions nothing is known.
-func TestProvenanceThatNobodyRecorded(t *testing.T) {
+// Templates of earlier versions have no recorded provenance: for built-in ones it is their recipe, and
+// for others there is none.
+func TestProvenanceOfEarlierVersions(t *testing.T) {
 	l := NewLibrary(t.TempDir(), Options{})
 	ctx := as(t, bothy.ScopeAdmin)
 	for name, recipe := range map[string]string{"old": "", "shipped": "abc"} {

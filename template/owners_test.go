@@ -16,7 +16,7 @@ func project(t *testing.T, id string) context.Context {
 	return bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: id, Scopes: []bothy.Scope{bothy.ScopeTemplatesRead, bothy.ScopeTemplatesWrite}})
 }
 
-// adopted makes a template of another one's image, as a project would.
+// adopted gives a project a template with the image of another.
 func adopted(t *testing.T, l *Library, ctx context.Context, name string, of *store.Template) *store.Template {
 	t.Helper()
 	made := &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: name, CreatedAt: of.CreatedAt}}
@@ -24,7 +24,7 @@ func adopted(t *testing.T, l *Library, ctx context.Context, name string, of *sto
 	return made
 }
 
-// other is a template with other content than tools.
+// other builds the template "other" with this content.
 func other(t *testing.T, l *Library, content string) *store.Template {
 	t.Helper()
 	img := image(t, config("A=1"), layer(t, entry{name: "new", content: content}))
@@ -41,7 +41,7 @@ func names(list []*bothy.Template) string {
 	return s
 }
 
-func TestAProjectSeesItsOwnTemplatesAndThoseForAll(t *testing.T) {
+func TestAProjectSeesItsOwnAndSharedTemplates(t *testing.T) {
 	l := library(t, Options{}, "tools")
 	tools, err := l.Lookup("tools")
 	must(t, err)
@@ -72,30 +72,30 @@ func TestAProjectSeesItsOwnTemplatesAndThoseForAll(t *testing.T) {
 			t.Errorf("red does not find %s: %v", ref, err)
 		}
 	}
-	// Without a tag it is another template.
+	// Without the tag it is another template.
 	_, err = l.Template(red, "team/app")
 	fails(t, err, bothy.CodeTemplateNotFound)
 	all, err := l.All()
 	must(t, err)
 	if got := names(shown(all)); got != "red/team/app:v3 /tools " {
-		t.Errorf("all are %s", got)
+		t.Errorf("all templates are %s", got)
 	}
 	if _, err := l.Lookup(secret.Digest); err != nil {
-		t.Error("the server itself finds an image of any project:", err)
+		t.Error("the server does not find an image of another project:", err)
 	}
 }
 
-func TestAProjectsTemplateStandsBeforeOneForAll(t *testing.T) {
+func TestAProjectsTemplateHidesASharedOne(t *testing.T) {
 	l := library(t, Options{}, "tools")
 	mine := adopted(t, l, project(t, "red"), "tools", other(t, l, "red's"))
 	for id, want := range map[string]string{"red": "red", "blue": ""} {
 		got, err := l.LookupFor(t.Context(), id, "tools")
 		must(t, err)
 		if got.Project != want || (got.Digest == mine.Digest) != (want == "red") {
-			t.Errorf("%s starts from that of %q", id, got.Project)
+			t.Errorf("%s gets the template of %q", id, got.Project)
 		}
 	}
-	// Removing one's own leaves that of all.
+	// Removing its own template leaves the shared one.
 	must(t, l.RemoveTemplate(project(t, "red"), "tools"))
 	if got, err := l.LookupFor(t.Context(), "red", "tools"); err != nil || got.Project != "" {
 		t.Errorf("red finds %v, %v", got, err)
@@ -123,10 +123,10 @@ func TestTagging(t *testing.T) {
 	must(t, err)
 	is("app:stable", two.Digest)
 	is("app:latest", one.Digest)
-	// An image that no tag leads to any more goes, where nothing needs it.
+	// An image without a tag is removed unless something uses it.
 	_, err = l.TagTemplate(red, "app:v1", []string{"v2", "stable"})
 	must(t, err)
-	other(t, l, "three") // which was "two", and is for all
+	other(t, l, "three") // replaces "two", and is shared
 	_, err = l.LookupFor(t.Context(), "red", two.Digest)
 	fails(t, err, bothy.CodeTemplateNotFound)
 
@@ -155,7 +155,7 @@ func TestTagging(t *testing.T) {
 	is("tools:x", tools.Digest)
 }
 
-func TestAnImageOfTwoNames(t *testing.T) {
+func TestAnImageWithTwoNames(t *testing.T) {
 	used := ""
 	l := library(t, Options{InUse: func(_ context.Context, _, digest string, _ map[string]bool) (bool, error) { return digest == used, nil }})
 	red := project(t, "red")
@@ -165,13 +165,12 @@ func TestAnImageOfTwoNames(t *testing.T) {
 	must(t, l.RemoveTemplate(red, "app"))
 	fails(t, l.RemoveTemplate(red, "copy"), bothy.CodeTemplateInUse)
 	if _, err := l.LookupFor(t.Context(), "red", used); err != nil {
-		t.Error("the image that is needed has gone:", err)
+		t.Error("an image in use was removed:", err)
 	}
 }
 
-// The snapshot that holds a template's memory goes with it, and so needs no other image of
-// its name.
-func TestATemplateWithMemoryGoes(t *testing.T) {
+// A template's snapshot of memory is removed with it, and does not keep the image in use.
+func TestATemplateWithMemoryIsRemoved(t *testing.T) {
 	forgotten := ""
 	l := library(t, Options{
 		InUse: func(_ context.Context, _, _ string, without map[string]bool) (bool, error) {
@@ -187,15 +186,15 @@ func TestATemplateWithMemoryGoes(t *testing.T) {
 	must(t, l.Untag(red, "app", "none"))
 	must(t, l.RemoveTemplate(red, "app"))
 	if forgotten != "snp1" {
-		t.Errorf("%q was forgotten", forgotten)
+		t.Errorf("the snapshots of %q were removed", forgotten)
 	}
 	if entries, _ := os.ReadDir(l.of("red").home("app")); len(entries) > 0 {
 		t.Errorf("%v are left", entries)
 	}
 }
 
-// Another server that shares the folder knows nothing of this one's snapshots.
-func TestAnImageThatProcessesRunOnStays(t *testing.T) {
+// Another server that shares the folder does not know this one's snapshots.
+func TestAnImageOfASnapshotStays(t *testing.T) {
 	free := func(context.Context, string, string, map[string]bool) (bool, error) { return false, nil }
 	l := library(t, Options{InUse: free})
 	for _, c := range []context.Context{project(t, "red"), project(t, bothy.DefaultProject)} {
@@ -207,7 +206,7 @@ func TestAnImageThatProcessesRunOnStays(t *testing.T) {
 		must(t, l.Untag(c, "base", "v1"))
 		must(t, l.Collect(c))
 		if _, err := l.LookupFor(t.Context(), bothy.CallerFrom(c).ProjectID, base.Digest); err != nil {
-			t.Error("the image that processes run on has gone:", err)
+			t.Error("an image that a snapshot needs was removed:", err)
 		}
 		must(t, l.RemoveTemplate(c, "app"))
 		must(t, l.Collect(c))
@@ -216,7 +215,7 @@ func TestAnImageThatProcessesRunOnStays(t *testing.T) {
 	}
 }
 
-func TestATagThatMovesLeavesWhatUsesTheOldImage(t *testing.T) {
+func TestMovingATagKeepsAnOldImageInUse(t *testing.T) {
 	used := map[string]bool{}
 	l := library(t, Options{InUse: func(_ context.Context, _, digest string, _ map[string]bool) (bool, error) { return used[digest], nil }}, "tools")
 	red := project(t, "red")
@@ -228,9 +227,9 @@ func TestATagThatMovesLeavesWhatUsesTheOldImage(t *testing.T) {
 		t.Fatalf("app:v1 is %v, %v", got, err)
 	}
 	if _, err := l.LookupFor(t.Context(), "red", first.Digest); err != nil {
-		t.Error("the old image has gone:", err)
+		t.Error("the old image was removed:", err)
 	}
-	// A tag whose image another one keeps can go; the last one can not while it is needed.
+	// A tag can be removed if its image has another; the last tag cannot while the image is in use.
 	adopted(t, l, red, "app:v0", other(t, l, "one"))
 	must(t, l.RemoveTemplate(red, "app:v0"))
 	fails(t, l.RemoveTemplate(red, "app:stable"), bothy.CodeTemplateInUse, "app:stable")
@@ -239,16 +238,16 @@ func TestATagThatMovesLeavesWhatUsesTheOldImage(t *testing.T) {
 	must(t, l.Collect(t.Context()))
 	delete(used, first.Digest)
 	must(t, l.RemoveTemplate(red, "app:stable"))
-	other(t, l, "three") // which was "one", and is for all
+	other(t, l, "three") // replaces "one", and is shared
 	_, err := l.LookupFor(t.Context(), "red", first.Digest)
 	fails(t, err, bothy.CodeTemplateNotFound)
 	must(t, l.RemoveTemplate(red, "app"))
 	if list, err := l.Templates(red); err != nil || len(list) != 2 {
-		t.Errorf("there is %s, %v", names(list), err)
+		t.Errorf("the templates are %s, %v", names(list), err)
 	}
 }
 
-func TestWhatATagHasLeftIsCollectedWhenItsSandboxesHaveEnded(t *testing.T) {
+func TestAnUntaggedImageIsCollectedAfterItsSandboxesEnd(t *testing.T) {
 	inUse := true
 	l := library(t, Options{InUse: func(context.Context, string, string, map[string]bool) (bool, error) { return inUse, nil }})
 	red := project(t, "red")
@@ -269,7 +268,7 @@ func TestATemplateBeyondTheQuotaIsRefused(t *testing.T) {
 	var quota int64
 	l := library(t, Options{Quota: func(_ context.Context, id string) (int64, error) {
 		if id != "red" {
-			t.Errorf("asked for the quota of %q", id)
+			t.Errorf("the quota of %q was requested", id)
 		}
 		return quota, nil
 	}})
@@ -280,14 +279,14 @@ func TestATemplateBeyondTheQuotaIsRefused(t *testing.T) {
 	made := &store.Template{Template: bothy.Template{Version: bothy.ManifestVersion, Name: "more"}}
 	fails(t, l.Adopt(red, made, other(t, l, "two").RootFS), bothy.CodeQuota, "bothy template rm")
 	if list, err := l.Templates(red); err != nil || names(list) != "red/app /other " {
-		t.Errorf("there is %s, %v", names(list), err)
+		t.Errorf("the templates are %s, %v", names(list), err)
 	}
 	if used, err := l.UsedBy("red"); err != nil || used != one.SizeBytes {
-		t.Errorf("it uses %d bytes, %v", used, err)
+		t.Errorf("the project uses %d bytes, %v", used, err)
 	}
 }
 
-func TestTwoTemplatesDoNotBothTakeTheLastOfAQuota(t *testing.T) {
+func TestConcurrentTemplatesDoNotExceedTheQuota(t *testing.T) {
 	var quota int64
 	l := library(t, Options{Quota: func(context.Context, string) (int64, error) { return quota, nil }})
 	one, two := other(t, l, "one"), other(t, l, "two")
@@ -302,7 +301,7 @@ func TestTwoTemplatesDoNotBothTakeTheLastOfAQuota(t *testing.T) {
 	}
 	both.Wait()
 	if (errs[0] == nil) == (errs[1] == nil) {
-		t.Errorf("of two templates with room for one: %v, %v", errs[0], errs[1])
+		t.Errorf("two templates with room for one: %v, %v", errs[0], errs[1])
 	}
 	fails(t, errors.Join(errs...), bothy.CodeQuota, "bothy template rm")
 	if used, err := l.UsedBy("red"); err != nil || used > quota {

@@ -15,7 +15,7 @@ import (
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
-func TestATemplateIsPushedAndComesBack(t *testing.T) {
+func TestAPushedTemplateCanBeImported(t *testing.T) {
 	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer s.Close()
 	host := strings.TrimPrefix(s.URL, "http://")
@@ -35,10 +35,10 @@ func TestATemplateIsPushedAndComesBack(t *testing.T) {
 	back, err := l.BuildTemplate(c, bothy.TemplateBuild{Name: "back", Image: one.Reference}, nil)
 	must(t, err)
 	if back.Env["GREETING"] != "hello" || back.Env["PATH"] != made.Env["PATH"] || back.Cwd != made.Cwd {
-		t.Errorf("it came back as %+v", back)
+		t.Errorf("it was imported as %+v", back)
 	}
 	if want, got := listing(t, row(t, l, made)), listing(t, row(t, l, back)); want != got {
-		t.Errorf("it had\n%s\nand came back with\n%s", want, got)
+		t.Errorf("it had\n%s\nand was imported with\n%s", want, got)
 	}
 
 	shut := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +66,7 @@ func TestATemplateIsPushedAndComesBack(t *testing.T) {
 	fails(t, err, bothy.CodeTemplateInvalid, "does not let projects use registries")
 }
 
-// listing is all that an image has, in text.
+// listing lists the files of an image as text.
 func listing(t *testing.T, of *store.Template) string {
 	t.Helper()
 	files, err := filetree.Read(of.RootFS)

@@ -25,7 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// leadsTo is a network in which every address is one server.
+// leadsTo is a network in which every address leads to one server.
 func leadsTo(server string) *http.Transport {
 	to := strings.TrimPrefix(server, "http://")
 	return &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -33,7 +33,7 @@ func leadsTo(server string) *http.Transport {
 	}}
 }
 
-// A registry in a private network gets no word in the clear that nobody has allowed.
+// Plain HTTP is used only with registries for which the operator allows it.
 func TestPlainHTTPOnlyWhenAsked(t *testing.T) {
 	images := registry.New(registry.Logger(quiet()))
 	var asked, logins atomic.Int64
@@ -55,15 +55,15 @@ func TestPlainHTTPOnlyWhenAsked(t *testing.T) {
 	_, err = shut.OpenImage(t.Context(), "research", host+"/team/tools:1", login)
 	fails(t, err, bothy.CodeTemplateInvalid, "TLS", "registries.plain_http")
 	if asked.Load() != 0 || logins.Load() != 0 {
-		t.Errorf("the registry was asked %d times, %d with the login", asked.Load(), logins.Load())
+		t.Errorf("the registry got %d requests, %d with the login", asked.Load(), logins.Load())
 	}
 	open := NewLibrary(t.TempDir(), Options{Transport: leadsTo(s.URL), Registries: Registries{PlainHTTP: []string{host}}})
 	if _, err = open.OpenImage(t.Context(), "research", host+"/team/tools:1", login); err != nil {
-		t.Errorf("a registry that may be spoken to in the clear: %v", err)
+		t.Errorf("a registry with plain HTTP allowed: %v", err)
 	}
 }
 
-// A mirror is asked before the registry, and where it has nothing the registry is.
+// A mirror is asked first, and the registry if the mirror does not have the image.
 func TestMirrors(t *testing.T) {
 	tagged := func(tag string) (host string) {
 		return pushAs(t, image(t, v1.Config{Labels: map[string]string{"tag": tag}}, layer(t, entry{name: "tag", content: tag})), "team/tools:"+tag)
@@ -86,7 +86,7 @@ func TestMirrors(t *testing.T) {
 		digest, err := img.Digest()
 		must(t, err)
 		if _, err := open("@" + digest.String()); err != nil {
-			t.Errorf("%s by its digest: %v", tag, err)
+			t.Errorf("%s by digest: %v", tag, err)
 		}
 	}
 	_, err := open(":3")
@@ -104,7 +104,7 @@ func TestMirrors(t *testing.T) {
 	}
 }
 
-// What a registry says about an image is checked, whatever it sends.
+// Answers of a registry are validated.
 func TestRegistriesThatLieOrStop(t *testing.T) {
 	host := pushAs(t, small(t), "team/tools:1")
 	for _, c := range []struct {
@@ -135,13 +135,13 @@ func TestRegistriesThatLieOrStop(t *testing.T) {
 			_, err := l.BuildTemplate(as(t, bothy.ScopeAdmin), bothy.TemplateBuild{Name: "tools", Image: strings.TrimPrefix(s.URL, "http://") + "/team/tools:1"}, nil)
 			fails(t, err, bothy.CodeTemplateInvalid, c.word)
 			if _, err := l.Lookup("tools"); bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {
-				t.Errorf("what was left: %v", err)
+				t.Errorf("files are left: %v", err)
 			}
 		})
 	}
 }
 
-// bent is a registry before another one, which changes what that says.
+// bent is a proxy of a registry that changes its answers.
 func bent(t *testing.T, host string, cut bool, bend func(path string, body []byte) ([]byte, bool)) http.Handler {
 	t.Helper()
 	p := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: host})

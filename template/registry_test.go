@@ -22,15 +22,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// A project's builds come from the server's address, but neither with what it is to its
-// registries nor to what only it can reach.
-func TestProjectsAreNobodyAtRegistries(t *testing.T) {
+// Builds for a project use the server's network, but neither its logins at registries nor its access
+// to private addresses.
+func TestProjectsAreAnonymousAtRegistries(t *testing.T) {
 	var shown atomic.Value
 	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, _, _ := r.BasicAuth()
 		shown.Store(user)
-		// It asks who comes, and lets everybody in who says something or insists.
+		// It asks for a login, but accepts any login, and images without one.
 		if r.URL.Path == "/v2/" && user == "" {
 			w.Header().Set("WWW-Authenticate", "Basic")
 			w.WriteHeader(http.StatusUnauthorized)
@@ -65,26 +65,26 @@ func TestProjectsAreNobodyAtRegistries(t *testing.T) {
 
 	open := NewLibrary(t.TempDir(), Options{Transport: &http.Transport{}})
 	if _, err := open.OpenImage(t.Context(), bothy.DefaultProject, ref.Name(), nil); err != nil || shown.Load() != "operator" {
-		t.Errorf("the operator came as %v: %v", shown.Load(), err)
+		t.Errorf("the operator's user is %v: %v", shown.Load(), err)
 	}
 	if _, err := open.OpenImage(t.Context(), "research", ref.Name(), nil); shown.Load() != "" {
-		t.Errorf("a project came as %v: %v", shown.Load(), err)
+		t.Errorf("a project's user is %v: %v", shown.Load(), err)
 	}
 	elsewhere := bothy.RegistryLogin{Host: "registry.example.com", Username: "other", Password: "secret"}
 	given := bothy.RegistryLogin{Host: host, Username: "given", Password: "secret"}
 	for project, want := range map[string]string{"research": "", bothy.DefaultProject: "operator"} {
 		if _, err := open.OpenImage(t.Context(), project, ref.Name(), []bothy.RegistryLogin{elsewhere}); shown.Load() != want {
-			t.Errorf("with another registry's login %s came as %v: %v", project, shown.Load(), err)
+			t.Errorf("with another registry's login the user of %s is %v: %v", project, shown.Load(), err)
 		}
 		if _, err := open.OpenImage(t.Context(), project, ref.Name(), []bothy.RegistryLogin{elsewhere, given}); err != nil || shown.Load() != "given" {
-			t.Errorf("with a login %s came as %v: %v", project, shown.Load(), err)
+			t.Errorf("with a login the user of %s is %v: %v", project, shown.Load(), err)
 		}
 	}
 	for _, bad := range []bothy.RegistryLogin{{Username: "a", Password: "b"}, {Host: host}, {Host: "not a host", Username: "a"}} {
 		_, err := open.OpenImage(t.Context(), "research", ref.Name(), []bothy.RegistryLogin{bad})
 		fails(t, err, bothy.CodeInvalid, "registry")
 	}
-	shown.Store("nobody asked")
+	shown.Store("no request")
 	for _, shut := range []*Library{
 		NewLibrary(t.TempDir(), Options{}),
 		NewLibrary(t.TempDir(), Options{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -92,8 +92,8 @@ func TestProjectsAreNobodyAtRegistries(t *testing.T) {
 		}}}),
 	} {
 		_, err := shut.OpenImage(t.Context(), "research", ref.Name(), nil)
-		if bothy.ErrorCode(err) != bothy.CodeTemplateInvalid || shown.Load() != "nobody asked" {
-			t.Errorf("an address that is refused: %v, and the registry saw %v", err, shown.Load())
+		if bothy.ErrorCode(err) != bothy.CodeTemplateInvalid || shown.Load() != "no request" {
+			t.Errorf("a refused address: %v, and the registry's user is %v", err, shown.Load())
 		}
 	}
 }

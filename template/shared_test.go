@@ -16,7 +16,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// commonStore is a store that hosts share, in memory.
+// commonStore is an in-memory store that hosts share.
 type commonStore struct {
 	store.Shared
 	mu    sync.Mutex
@@ -98,12 +98,12 @@ func (s *commonStore) setAway(err error) {
 	s.away = err
 }
 
-// hostsOf are libraries of hosts that share a store and fetch images of each other.
+// hostsOf are libraries of hosts that share a store and fetch images from each other.
 type hostsOf struct {
 	t   *testing.T
 	db  *commonStore
 	all map[string]*Library
-	// damage changes what arrives.
+	// damage changes a file that was fetched.
 	damage  func(path string)
 	fetches int
 	mu      sync.Mutex
@@ -117,7 +117,7 @@ func (h *hostsOf) opts(name, home string) Options {
 	return Options{Shared: &Shared{Store: h.db, Host: name, State: filepath.Join(home, "templates.json"), Fetch: h.fetch}}
 }
 
-// join adds a host, with an empty folder.
+// join adds a host with an empty folder.
 func (h *hostsOf) join(name string) *Library {
 	home := h.t.TempDir()
 	l := NewLibrary(filepath.Join(home, "templates"), h.opts(name, home))
@@ -125,7 +125,7 @@ func (h *hostsOf) join(name string) *Library {
 	return l
 }
 
-// again is the same host, started again.
+// again restarts a host.
 func (h *hostsOf) again(name string) *Library {
 	was := h.all[name]
 	l := NewLibrary(was.dir, h.opts(name, filepath.Dir(was.dir)))
@@ -160,9 +160,9 @@ func (h *hostsOf) fetch(ctx context.Context, t *store.Template, to string) error
 	return bothy.Errorf(bothy.CodeStore, "no host has it")
 }
 
-// A template that one host has is every host's, with its tags, by its project alone; it is
-// fetched once for all who ask, and by whoever has lost it.
-func TestATemplateOfOneHostIsAllHosts(t *testing.T) {
+// A template of one host is available on all, with its tags, to its project alone. A host fetches the
+// image once for concurrent callers, and again if it has lost the image.
+func TestHostsShareTemplates(t *testing.T) {
 	h := newHostsOf(t, newCommonStore())
 	one, two := h.join("one"), h.join("two")
 	all, red := project(t, bothy.DefaultProject), project(t, "red")
@@ -176,7 +176,7 @@ func TestATemplateOfOneHostIsAllHosts(t *testing.T) {
 		t.Errorf("the other host lists %s, %v", names(list), err)
 	}
 	if _, err := two.LookupFor(t.Context(), "blue", "app:v1"); bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {
-		t.Error("another project has it:", err)
+		t.Error("another project finds the template:", err)
 	}
 	var asked sync.WaitGroup
 	for range 8 {
@@ -189,26 +189,26 @@ func TestATemplateOfOneHostIsAllHosts(t *testing.T) {
 	}
 	asked.Wait()
 	if h.fetches != 1 {
-		t.Errorf("it was fetched %d times", h.fetches)
+		t.Errorf("the image was fetched %d times", h.fetches)
 	}
-	// That of another name with the same image is here already.
+	// Another template with the same image needs no fetch.
 	if got, err := two.LookupFor(t.Context(), "", "other"); err != nil || sumOf(t, got.RootFS) != made.Digest || h.fetches != 1 {
 		t.Errorf("%+v %v, fetched %d times", got, err, h.fetches)
 	}
 	if used, err := two.UsedBy("red"); err != nil || used != own.SizeBytes {
-		t.Errorf("the project's take up %d bytes, %v", used, err)
+		t.Errorf("the project's templates take %d bytes, %v", used, err)
 	}
 	must(t, os.RemoveAll(two.dir))
 	if got, err := two.LookupFor(t.Context(), "red", own.Digest); err != nil || sumOf(t, got.RootFS) != own.Digest {
-		t.Errorf("by its digest: %+v %v", got, err)
+		t.Errorf("by digest: %+v %v", got, err)
 	}
-	// A tag that moves on one host moves on all, and what a sandbox was made from is still found.
+	// A tag that is moved on one host moves on all, and the old image is still found by its digest.
 	later := other(t, one, "later")
 	if got, err := two.LookupFor(t.Context(), "", "other"); err != nil || got.Digest != later.Digest {
 		t.Errorf("%+v %v", got, err)
 	}
 	if _, err := two.LookupFor(t.Context(), "", made.Digest); err != nil {
-		t.Error("an image without a name:", err)
+		t.Error("an image without a tag:", err)
 	}
 	if _, err := two.TagTemplate(all, "other", []string{"v9"}); err != nil {
 		t.Error(err)
@@ -218,8 +218,8 @@ func TestATemplateOfOneHostIsAllHosts(t *testing.T) {
 	}
 }
 
-// What arrives is compared with the digest, and nothing half is left.
-func TestOtherBytesAreNotTaken(t *testing.T) {
+// A fetched image is checked against its digest, and a damaged one leaves no files.
+func TestDamagedImagesAreRefused(t *testing.T) {
 	h := newHostsOf(t, newCommonStore())
 	one, two := h.join("one"), h.join("two")
 	made := other(t, one, "content")
@@ -239,16 +239,16 @@ func TestOtherBytesAreNotTaken(t *testing.T) {
 	three := h.join("three")
 	delete(h.all, "two")
 	if _, err := three.LookupFor(t.Context(), "", "other"); err == nil {
-		t.Error("a damaged image was taken")
+		t.Error("a damaged image was accepted")
 	}
 	if left, _ := filepath.Glob(filepath.Join(three.dir, ".build", "*")); len(left) > 0 {
-		t.Errorf("there is left: %q", left)
+		t.Errorf("files are left: %q", left)
 	}
 }
 
-// A name that was removed while a host was unavailable goes from it, and what that has made meanwhile
-// stays. A store that is new, or has forgotten all, takes the names of the hosts.
-func TestAHostThatWasAwayBringsNothingBack(t *testing.T) {
+// A host that was unavailable loses names that were removed meanwhile, and keeps those it made. An
+// empty store takes the names of the hosts.
+func TestAnUnavailableHostDoesNotRestoreRemovedNames(t *testing.T) {
 	h := newHostsOf(t, newCommonStore())
 	one, two := h.join("one"), h.join("two")
 	operator := project(t, bothy.DefaultProject)
@@ -261,51 +261,51 @@ func TestAHostThatWasAwayBringsNothingBack(t *testing.T) {
 	must(t, errors.Join(one.Sync(t.Context()), two.Sync(t.Context())))
 	must(t, one.RemoveTemplate(operator, "gone"))
 	must(t, one.RemoveTemplate(operator, "again"))
-	two = h.again("two") // with its folder as it was
+	two = h.again("two") // its folder is unchanged
 	if links := two.links("gone"); len(links) == 0 {
-		t.Fatal("the test needs a host that has not heard of it")
+		t.Fatal("the test needs a host that has not seen the removal")
 	}
-	// Without the store it has what it had.
-	h.db.setAway(errors.New("away"))
+	// Without the store, a host still has what it had.
+	h.db.setAway(errors.New("the store is unavailable"))
 	if _, err := two.LookupFor(t.Context(), "", "kept"); err != nil {
 		t.Error(err)
 	}
 	if err := two.RemoveTemplate(operator, "kept"); err == nil {
-		t.Error("a template was removed that the other hosts cannot hear of")
+		t.Error("a template was removed although the other hosts cannot be told")
 	}
 	if err := two.Sync(t.Context()); err == nil {
-		t.Error("it was compared with nothing")
+		t.Error("a sync without the store returned no error")
 	}
 	adopted(t, two, operator, "again", other(t, two, "made while the store was unavailable"))
 	h.db.setAway(nil)
 	must(t, two.Sync(t.Context()))
 	for _, l := range []*Library{one, two} {
 		if list, err := l.Templates(operator); err != nil || names(list) != "/again /kept /other " {
-			t.Errorf("there are %s, %v", names(list), err)
+			t.Errorf("the templates are %s, %v", names(list), err)
 		}
 	}
 	if links := two.links("gone"); len(links) > 0 {
 		t.Errorf("the folder still has %q", links)
 	}
-	// A store that knows nothing.
+	// An empty store.
 	empty := newCommonStore()
 	h.db = empty
 	one, two = h.again("one"), h.again("two")
 	must(t, errors.Join(two.Sync(t.Context()), one.Sync(t.Context())))
 	if list, err := one.Templates(operator); err != nil || names(list) != "/again /kept /other " {
-		t.Errorf("a new store has %s, %v", names(list), err)
+		t.Errorf("with a new store the templates are %s, %v", names(list), err)
 	}
 }
 
-// app is what the store has of that name.
+// app returns the digest of the template "app" in the store.
 func (h *hostsOf) app() string {
 	h.db.mu.Lock()
 	defer h.db.mu.Unlock()
 	return h.db.names[nameKey{"", "app", bothy.DefaultTag}].Digest
 }
 
-// A host whose folder is behind the store does not take it back to what it has.
-func TestAStaleHostTakesNothingBack(t *testing.T) {
+// A host whose folder is older than the store does not overwrite the store.
+func TestAStaleHostDoesNotOverwriteTheStore(t *testing.T) {
 	h := newHostsOf(t, newCommonStore())
 	one, two := h.join("one"), h.join("two")
 	operator := project(t, bothy.DefaultProject)
@@ -318,7 +318,7 @@ func TestAStaleHostTakesNothingBack(t *testing.T) {
 	for range 3 {
 		must(t, two.Sync(t.Context()))
 		if has := h.app(); has != newer.Digest {
-			t.Fatal("the store was taken back to", has)
+			t.Fatal("the store was overwritten with", has)
 		}
 	}
 	two = h.again("two")
@@ -326,7 +326,7 @@ func TestAStaleHostTakesNothingBack(t *testing.T) {
 	if got, err := two.Template(operator, "app"); err != nil || got.Digest != newer.Digest || h.app() != newer.Digest {
 		t.Errorf("%+v %v", got, err)
 	}
-	// What others than servers change here is for all.
+	// A change that was made without a server applies to all hosts.
 	alone := NewLibrary(two.dir, Options{})
 	by := adopted(t, alone, operator, "app", other(t, alone, "by hand"))
 	must(t, errors.Join(two.Sync(t.Context()), one.Sync(t.Context())))
@@ -335,9 +335,9 @@ func TestAStaleHostTakesNothingBack(t *testing.T) {
 	}
 }
 
-// What this server itself has put in the folder is not brought back by it when another host has
-// removed it meanwhile.
-func TestAHostBringsNothingBackThatItMadeOrFetched(t *testing.T) {
+// A name that this server put in the folder itself is not published again after another host removed
+// it.
+func TestAHostDoesNotRestoreWhatItMadeOrFetched(t *testing.T) {
 	operator := project(t, bothy.DefaultProject)
 	for how, move := range map[string]func(t *testing.T, one, two *Library){
 		"fetched": func(t *testing.T, one, two *Library) {
@@ -364,9 +364,9 @@ func TestAHostBringsNothingBackThatItMadeOrFetched(t *testing.T) {
 			must(t, errors.Join(one.Sync(t.Context()), two.Sync(t.Context())))
 			move(t, one, two)
 			must(t, one.RemoveTemplate(operator, "app"))
-			two = h.again("two") // it was killed before it could compare anything
+			two = h.again("two") // killed before its next sync
 			if links := two.links("app"); len(links) == 0 {
-				t.Fatal("the test needs a host that has not heard of it")
+				t.Fatal("the test needs a host that has not seen the removal")
 			}
 			must(t, errors.Join(two.Sync(t.Context()), two.Sync(t.Context())))
 			if has, links := h.app(), two.links("app"); has != "" || len(links) > 0 {
@@ -393,20 +393,20 @@ func (s *slowStore) TemplateVersion(ctx context.Context) (int64, error) {
 	return s.commonStore.TemplateVersion(ctx)
 }
 
-// Who waits for a slow store may go, what was known is good enough for who looks, and an answer
-// is for those who asked before its question went out.
-func TestASlowStoreHoldsNobody(t *testing.T) {
+// Callers can stop waiting for a slow store, listings use what is known, and an answer is shared only
+// with callers that asked before its query was sent.
+func TestASlowStoreBlocksNobody(t *testing.T) {
 	slow := &slowStore{newCommonStore(), make(chan struct{}, 99), make(chan struct{})}
 	home := t.TempDir()
 	l := NewLibrary(filepath.Join(home, "templates"), Options{Shared: &Shared{Store: slow, Host: "one", State: filepath.Join(home, "templates.json")}})
-	must(t, l.common.refresh(t.Context())) // the first asks for all names
+	must(t, l.common.refresh(t.Context())) // the first refresh reads all names
 	first := make(chan error, 1)
 	go func() { first <- l.common.refresh(t.Context()) }()
 	<-slow.asked
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	if err := l.common.refresh(gone); !errors.Is(err, context.Canceled) {
-		t.Error("a caller that has gone waited:", err)
+		t.Error("a cancelled caller waited:", err)
 	}
 	if _, err := l.Templates(project(t, bothy.DefaultProject)); err != nil {
 		t.Error(err)
@@ -419,7 +419,7 @@ func TestASlowStoreHoldsNobody(t *testing.T) {
 				t.Error(err)
 			}
 			if _, known := l.common.of(nameKey{"", "app", "v1"}); !known {
-				t.Error("the answer was older than the question")
+				t.Error("the answer is older than the question")
 			}
 		})
 	}
@@ -428,7 +428,7 @@ func TestASlowStoreHoldsNobody(t *testing.T) {
 	later.Wait()
 }
 
-// The rows of one name are found without those of the others.
+// Finding the rows of one name does not scan the others.
 func TestNamesAreFoundByName(t *testing.T) {
 	home := t.TempDir()
 	l := NewLibrary(filepath.Join(home, "templates"), Options{Shared: &Shared{Store: newCommonStore(), State: filepath.Join(home, "templates.json")}})
@@ -443,7 +443,7 @@ func TestNamesAreFoundByName(t *testing.T) {
 		t.Errorf("%d rows were looked at for %v", asked, found)
 	}
 	if n := len(l.common.with("red", func(nameKey, sharedName) bool { return true })); n != 50 {
-		t.Errorf("the project has %d", n)
+		t.Errorf("the project has %d templates", n)
 	}
 }
 
@@ -458,8 +458,8 @@ func sumOf(t *testing.T, path string) string {
 	return digestPrefix + hex.EncodeToString(h.Sum(nil))
 }
 
-// A host that has not heard yet of what another has published is told by the store.
-func TestTheQuotaOfTemplatesIsForAllHosts(t *testing.T) {
+// The store enforces the quota even if a host has not yet seen what another one published.
+func TestTheQuotaOfTemplatesAppliesToAllHosts(t *testing.T) {
 	h := newHostsOf(t, newCommonStore())
 	one, two := h.join("one"), h.join("two")
 	made, more := other(t, one, "one"), other(t, two, "two")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// slow is a registry that takes its time, and says a letter every so often.
+// slow is a registry that answers after a delay, one letter at a time.
 type slow struct {
 	first, every time.Duration
 	letters      int
@@ -48,7 +48,7 @@ func (l *letters) Read(p []byte) (int, error) {
 
 func (l *letters) Close() error { return nil }
 
-// drip is the body of a request that comes as slowly.
+// drip is a request body that is as slow.
 type drip struct{ left int }
 
 func (d *drip) Read(p []byte) (int, error) {
@@ -70,15 +70,15 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func TestRegistriesThatSayNothing(t *testing.T) {
+func TestSilentRegistriesTimeOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		slow
 		body   io.Reader
 		silent bool
 	}{
 		"quick":                   {slow: slow{letters: 3}},
-		"slow, and goes on":       {slow: slow{time.Minute, time.Minute, 30}, body: strings.NewReader("all")},
-		"slowly written to":       {slow: slow{letters: 1}, body: &drip{30}},
+		"slow but steady":         {slow: slow{time.Minute, time.Minute, 30}, body: strings.NewReader("all")},
+		"slow to upload to":       {slow: slow{letters: 1}, body: &drip{30}},
 		"never answers":           {slow: slow{first: 24 * time.Hour}, silent: true},
 		"stops in the middle":     {slow: slow{every: 24 * time.Hour, letters: 2}, silent: true},
 		"never answers an upload": {slow: slow{first: 24 * time.Hour}, body: &drip{3}, silent: true},
@@ -94,7 +94,7 @@ func TestRegistriesThatSayNothing(t *testing.T) {
 				res.Body.Close()
 			}
 			if errors.Is(err, errSilent) != c.silent || !c.silent && (err != nil || len(said) != c.letters) {
-				t.Errorf("one that is %s: %q after %v: %v", name, said, time.Since(begun), err)
+				t.Errorf("%s: %q after %v: %v", name, said, time.Since(begun), err)
 			}
 		})
 	}

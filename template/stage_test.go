@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// stage is a kept base with the given files, for a build that has none yet.
+// stage stores a base with some files for a build, and empties the build's root again.
 func stage(t *testing.T, b *build, d *debianBase) string {
 	t.Helper()
 	path, err := b.stagePath(d)

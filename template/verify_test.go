@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/template"
 )
 
-func TestVerifySeesAFlippedByte(t *testing.T) {
+func TestVerifyDetectsAChangedByte(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "rootfs.erofs")
 	if err := os.WriteFile(image, []byte("image"), 0o600); err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func TestVerifySeesAFlippedByte(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := template.Verify(ctx, tm); !errors.Is(err, context.Canceled) {
-		t.Errorf("a check that was called off: %v", err)
+		t.Errorf("a cancelled check: %v", err)
 	}
 	if err := os.WriteFile(image, []byte("imagf"), 0o600); err != nil {
 		t.Fatal(err)

@@ -9,8 +9,9 @@ import (
 	"github.com/bothy-dev/bothy/blob/s3/s3test"
 )
 
-// What the storage says to have taken and has not is sent again before it counts as stored.
-func TestWhatTheStorageLosesIsSentAgain(t *testing.T) {
+// Objects that the storage acknowledged but does not have are uploaded again before the tree counts
+// as stored.
+func TestLostObjectsAreUploadedAgain(t *testing.T) {
 	h := newHost(t, nil)
 	var chunks, indexes atomic.Int32
 	mend := h.server.InjectFaults(s3test.Faults{Lose: func(r *http.Request) bool {
@@ -24,7 +25,7 @@ func TestWhatTheStorageLosesIsSentAgain(t *testing.T) {
 	h.add("one", want)
 	h.keep("one")
 	if chunks.Load() < 2 || indexes.Load() != 2 {
-		t.Errorf("it took %d chunks and %d indexes", chunks.Load(), indexes.Load())
+		t.Errorf("%d chunks and %d indexes were uploaded", chunks.Load(), indexes.Load())
 	}
 	mend()
 	h.forget()

@@ -30,7 +30,7 @@ func TestLocations(t *testing.T) {
 		t.Errorf("got %+v", *l)
 	}
 	if l, err := ParseLocation("s3://bucket"); err != nil || l.Prefix != "" || l.Endpoint != amazon || !l.TLS {
-		t.Errorf("the shortest: %+v, %v", l, err)
+		t.Errorf("the shortest URL: %+v, %v", l, err)
 	}
 	for _, bad := range []string{
 		"", "bucket", "https://bucket", "s3://", "s3://B", "s3://x", "s3://a_bucket", "s3://user:secret@bucket", "s3://bucket#x",
@@ -43,12 +43,12 @@ func TestLocations(t *testing.T) {
 		if !errors.As(err, &be) || be.Code != bothy.CodeInvalid || be.Hint == "" {
 			t.Errorf("%s: %v", bad, err)
 		} else if strings.Contains(be.Detail+be.Hint, "secret@") || strings.Contains(be.Detail, ":secret") {
-			t.Errorf("%s: a password is said: %v", bad, err)
+			t.Errorf("%s: the error contains a password: %v", bad, err)
 		}
 	}
 }
 
-func TestIndexesOfOthersAreChecked(t *testing.T) {
+func TestIndexesAreValidated(t *testing.T) {
 	sum := strings.Repeat("ab", 32)
 	whole := `{"version":1,"files":[{"name":"f","mode":384,"size":100000,"chunks":[{"at":0,"size":100000,"sha256":"` + sum + `","stored":9,"zstd":true}]}]}`
 	if _, err := decodeIndex("x", []byte(whole)); err != nil {
@@ -73,11 +73,11 @@ func TestIndexesOfOthersAreChecked(t *testing.T) {
 		}
 	}
 	if _, err := decodeIndex("x", []byte(strings.Replace(whole, `"version":1`, `"version":2`, 1))); bothy.ErrorCode(err) != bothy.CodeUnsupported {
-		t.Errorf("a newer one: %v", err)
+		t.Errorf("a newer format: %v", err)
 	}
 }
 
-func TestWhoseBucket(t *testing.T) {
+func TestABucketHasOneOwner(t *testing.T) {
 	server := s3test.Start(t)
 	claim := func(url, owner string, used bool) error {
 		t.Helper()
@@ -86,16 +86,16 @@ func TestWhoseBucket(t *testing.T) {
 		c.Used = used
 		err := b.Claim(t.Context(), c)
 		if (b.Usable() == nil) != (err == nil) {
-			t.Errorf("claimed with %v, and usable with %v", err, b.Usable())
+			t.Errorf("the claim ended with %v, but Usable returns %v", err, b.Usable())
 		}
 		return err
 	}
 	url := server.Bucket(t, "one")
 	if err := claim(url, "me", true); bothy.ErrorCode(err) != bothy.CodeConflict {
-		t.Errorf("an empty one, where something should be: %v", err)
+		t.Errorf("an empty bucket where there should be snapshots: %v", err)
 	}
 	if keys := server.Objects(t, "one"); len(keys) > 0 {
-		t.Errorf("it was written to: %v", keys)
+		t.Errorf("the empty bucket was written to: %v", keys)
 	}
 	for _, used := range []bool{false, true} {
 		if err := claim(url, "me", used); err != nil {
@@ -103,21 +103,21 @@ func TestWhoseBucket(t *testing.T) {
 		}
 	}
 	if err := claim(url, "another", false); bothy.ErrorCode(err) != bothy.CodeConflict {
-		t.Errorf("another's: %v", err)
+		t.Errorf("another server's bucket: %v", err)
 	}
 	prefix := strings.Replace(url, "s3://one", "s3://one/apart", 1)
 	if err := claim(prefix, "another", false); err != nil {
-		t.Errorf("a prefix of its own: %v", err)
+		t.Errorf("another prefix in the bucket: %v", err)
 	}
 	url = server.Bucket(t, "two")
 	server.Put(t, "two", "photo.jpg", "x")
 	if err := claim(url, "me", false); bothy.ErrorCode(err) != bothy.CodeConflict || !strings.Contains(err.Error(), "photo.jpg") {
-		t.Errorf("one with other things: %v", err)
+		t.Errorf("a bucket with other objects: %v", err)
 	}
 	url = server.Bucket(t, "three")
 	server.Put(t, "three", markerName, "{}")
 	if err := claim(url, "me", false); bothy.ErrorCode(err) != bothy.CodeConflict {
-		t.Errorf("a mark that is none: %v", err)
+		t.Errorf("an invalid mark: %v", err)
 	}
 	server.Put(t, "three", markerName, `{"format":99,"owner":"me"}`)
 	if err := claim(url, "me", false); bothy.ErrorCode(err) != bothy.CodeUnsupported {
@@ -128,7 +128,7 @@ func TestWhoseBucket(t *testing.T) {
 	}
 	mend := server.InjectFaults(s3test.Faults{Disconnect: func(*http.Request) bool { return true }})
 	if err := claim(server.URL("one"), "me", false); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("away: %v", err)
+		t.Errorf("while the storage is unavailable: %v", err)
 	}
 	mend()
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "wrong")
@@ -144,8 +144,8 @@ func TestWhoseBucket(t *testing.T) {
 	}
 }
 
-// wants claims a bucket, and checks the outcome: nil is that it is taken, and otherwise the error
-// has the words and says what to do.
+// wants claims a bucket and checks the outcome: success if refusal is empty, and otherwise an error
+// with these words and a hint.
 func wants(t *testing.T, what, url string, c Claim, refusal string) {
 	t.Helper()
 	b := openBucket(t, url)
@@ -158,12 +158,12 @@ func wants(t *testing.T, what, url string, c Claim, refusal string) {
 	}
 	var be *bothy.Error
 	if !errors.As(err, &be) || be.Code != bothy.CodeConflict || !strings.Contains(be.Detail, refusal) || be.Hint == "" || b.Usable() == nil {
-		t.Errorf("%s: %v, and not that it %q", what, err, refusal)
+		t.Errorf("%s: %v, want an error with %q and a hint", what, err, refusal)
 	}
 }
 
-// A bucket and a database know each other.
-func TestABucketAndADatabaseKnowEachOther(t *testing.T) {
+// A bucket records its database's owner, and the database records its bucket.
+func TestABucketBelongsToOneDatabase(t *testing.T) {
 	server := s3test.Start(t)
 	first, second := server.Bucket(t, "first"), server.Bucket(t, "second")
 	d := &database{}
@@ -172,47 +172,47 @@ func TestABucketAndADatabaseKnowEachOther(t *testing.T) {
 	wants(t, "the same again", first, c, "")
 	was := d.all[0]
 	if !was.Used || len(d.all) != 1 {
-		t.Errorf("the records: %+v", d.all)
+		t.Errorf("the records are %+v", d.all)
 	}
-	wants(t, "another empty one", second, c, "is not the place in the records")
+	wants(t, "another empty bucket", second, c, "is not the place in the records")
 	if keys := server.Objects(t, "second"); len(keys) > 0 {
-		t.Errorf("the wrong one was written to: %v", keys)
+		t.Errorf("the wrong bucket was written to: %v", keys)
 	}
 	others := Claim{Owner: "me", Places: &database{}}
-	wants(t, "another database's", first, others, "in use with another database")
-	wants(t, "another database's empty one", second, others, "")
-	wants(t, "one that another database marked", second, c, "is not the place in the records")
-	wants(t, "another cluster's", first, Claim{Owner: "other", Places: d, Adopt: true}, "belongs to another server")
+	wants(t, "another database's bucket", first, others, "in use with another database")
+	wants(t, "an empty bucket for another database", second, others, "")
+	wants(t, "a bucket that another database marked", second, c, "is not the place in the records")
+	wants(t, "another cluster's bucket", first, Claim{Owner: "other", Places: d, Adopt: true}, "belongs to another server")
 
 	mark := server.Get(t, "first", markerName)
 	if err := server.Remove("first", markerName); err != nil {
 		t.Fatal(err)
 	}
-	wants(t, "an emptied one", first, c, "emptied")
+	wants(t, "an emptied bucket", first, c, "emptied")
 	moved := server.Bucket(t, "moved")
 	server.Put(t, "moved", markerName, mark)
 	server.Put(t, "moved", "snapshots/x/index.json", "{}")
-	wants(t, "a copy of all that was there", moved, c, "")
+	wants(t, "a copy of the whole bucket", moved, c, "")
 	if now := d.all[0]; now.ID != was.ID || now.Location == was.Location {
 		t.Errorf("after the move the records have %+v", now)
 	}
-	wants(t, "the emptied one by its old name", first, c, "is not the place in the records")
+	wants(t, "the emptied bucket at its old location", first, c, "is not the place in the records")
 
 	c.Adopt = true
 	server.Put(t, "first", "photo.jpg", "x")
-	wants(t, "things of others", first, c, "that Bothy did not write")
+	wants(t, "a bucket with other objects", first, c, "that Bothy did not write")
 	if err := server.Remove("moved", markerName); err != nil {
 		t.Fatal(err)
 	}
-	wants(t, "its own that lost only its mark", moved, c, "")
+	wants(t, "its own bucket without the mark", moved, c, "")
 	if now := d.all[0]; now.ID != was.ID {
-		t.Errorf("its new mark is another: %+v", now)
+		t.Errorf("the new mark has another id: %+v", now)
 	}
 	others = Claim{Owner: "me", Places: &database{}, Adopt: true}
-	wants(t, "another database's, taken over", moved, others, "")
+	wants(t, "another database's bucket, taken over", moved, others, "")
 }
 
-// Marks of earlier versions name no place.
+// Marks that earlier versions wrote have no place id.
 func TestAnEarlierMarkIsAccepted(t *testing.T) {
 	server := s3test.Start(t)
 	url := server.Bucket(t, "one")
@@ -222,16 +222,16 @@ func TestAnEarlierMarkIsAccepted(t *testing.T) {
 	for range 2 {
 		wants(t, "without records", url, Claim{Owner: "me", Places: d, Used: true}, "")
 	}
-	wants(t, "with another's records", url, Claim{Owner: "me", Places: &database{all: []Place{{ID: "x", Used: true}}}}, "is not the place in the records")
+	wants(t, "with records of another place", url, Claim{Owner: "me", Places: &database{all: []Place{{ID: "x", Used: true}}}}, "is not the place in the records")
 }
 
-// Hosts that start at the same time with a new bucket agree about it, whichever is first.
+// Hosts that claim a new bucket at the same time agree on its mark, whichever writes it first.
 func TestHostsMarkABucketTogether(t *testing.T) {
 	server := s3test.Start(t)
 	for round := range 5 {
 		url := server.Bucket(t, fmt.Sprint("bucket", round))
 		d := &database{}
-		// In every other round all have found no mark, and an empty bucket, before one writes its own.
+		// In every other round, all hosts find the bucket empty before the first one writes its mark.
 		var looked atomic.Int32
 		all := make(chan struct{})
 		mend := server.InjectFaults(s3test.Faults{Before: func(r *http.Request) {
@@ -269,7 +269,7 @@ func TestTry(t *testing.T) {
 		t.Error(err)
 	}
 	if keys := server.Objects(t, "one"); len(keys) > 0 {
-		t.Errorf("left: %v", keys)
+		t.Errorf("objects are left: %v", keys)
 	}
 	server.InjectFaults(s3test.Faults{Answer: func(r *http.Request, b []byte) []byte {
 		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/x") {
@@ -278,12 +278,12 @@ func TestTry(t *testing.T) {
 		return b
 	}})
 	if err := b.Try(t.Context(), "x"); err == nil {
-		t.Error("other bytes are not noticed")
+		t.Error("changed bytes are not noticed")
 	}
 }
 
-// The storage's certificate is that of an authority of its own, and it is asked to encrypt.
-func TestOwnAuthorityAndEncryption(t *testing.T) {
+// The storage has a certificate of a private authority, and is asked to encrypt.
+func TestPrivateAuthorityAndEncryption(t *testing.T) {
 	server := s3test.Start(t)
 	server.Bucket(t, "one")
 	to, err := url.Parse(server.Endpoint())
@@ -312,7 +312,7 @@ func TestOwnAuthorityAndEncryption(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-asked; got != "AES256" {
-		t.Errorf("encryption that was asked for: %q", got)
+		t.Errorf("the requested encryption is %q", got)
 	}
 	if err := os.WriteFile(ca, []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)

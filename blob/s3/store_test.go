@@ -26,7 +26,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
-// host is a server's store on a bucket, with the records that it asks.
+// host is a server's store with a bucket, and the records that the store consults.
 type host struct {
 	*Store
 	t      *testing.T
@@ -45,7 +45,7 @@ func newHost(t *testing.T, change func(*Options)) *host {
 	return hostAt(t, server, server.Bucket(t, "bothy"), t.TempDir(), change)
 }
 
-// hostAt is a host with a folder and a bucket that others may have used.
+// hostAt is a host with a given folder and bucket, which may have been used before.
 func hostAt(t *testing.T, server *s3test.Server, url, dir string, change func(*Options)) *host {
 	h := &host{t: t, server: server, url: url, dir: dir, records: map[string]bool{}}
 	h.now.Store(time.Now().UnixNano())
@@ -88,7 +88,7 @@ func (h *host) options() Options {
 	}
 }
 
-// database has the records of places of servers that share them.
+// database holds the records of places that servers share.
 type database struct {
 	mu  sync.Mutex
 	all []Place
@@ -123,10 +123,10 @@ func (d *database) UsePlace(_ context.Context, p Place) (Place, error) {
 	return p, nil
 }
 
-// databases are those of the owners of buckets.
+// databases maps the owners of buckets to their databases.
 var databases sync.Map
 
-// claimOf is the claim of a server whose database knows the bucket, if any knows it.
+// claimOf is the claim of a server with the database of this owner.
 func claimOf(url, owner string) Claim {
 	d, _ := databases.LoadOrStore(url+" "+owner, &database{})
 	return Claim{Owner: owner, Places: d.(*database)}
@@ -145,7 +145,7 @@ func openBucket(t *testing.T, url string) *Bucket {
 	return b
 }
 
-// add makes a tree on this host and a record of it.
+// add creates a tree on this host and its record.
 func (h *host) add(name string, files map[string][]byte) {
 	h.t.Helper()
 	d, err := h.Create(h.t.Context(), name)
@@ -166,7 +166,7 @@ func (h *host) add(name string, files map[string][]byte) {
 	h.mu.Unlock()
 }
 
-// keep carries a tree to the bucket.
+// keep uploads a tree to the bucket and waits for it.
 func (h *host) keep(name string) {
 	h.t.Helper()
 	h.Keep(name)
@@ -177,7 +177,7 @@ func (h *host) keep(name string) {
 	}
 }
 
-// forget takes all trees that are in the bucket off this host.
+// forget evicts all trees that are in the bucket from this host.
 func (h *host) forget() {
 	h.evictUntil(func(left, _ int64) bool { return left <= 0 })
 }
@@ -202,11 +202,11 @@ func (h *host) wantFiles(name string, want map[string][]byte) {
 		h.t.Fatal(err)
 	}
 	if !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want))) {
-		h.t.Fatalf("files: %q", slices.Sorted(maps.Keys(got)))
+		h.t.Fatalf("the tree has the files %q", slices.Sorted(maps.Keys(got)))
 	}
 	for path := range want {
 		if !bytes.Equal(got[path], want[path]) {
-			h.t.Errorf("%s has other bytes: %d of %d", path, len(got[path]), len(want[path]))
+			h.t.Errorf("%s has different content: %d bytes of %d", path, len(got[path]), len(want[path]))
 		}
 	}
 }
@@ -218,7 +218,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// files are of each kind: small, large, compressible, not, with several chunks.
+// files has files of every kind: small and large, compressible and not, of one and several chunks.
 func files() map[string][]byte {
 	return map[string][]byte{
 		"manifest.json":     []byte(`{"version":1}`),
@@ -255,7 +255,7 @@ func TestStoreIsABlobStore(t *testing.T) {
 	})
 }
 
-// bucketFor is one bucket for each folder.
+// bucketFor returns the bucket that belongs to a folder.
 func bucketFor(t *testing.T, server *s3test.Server, dir string) string {
 	name := "b" + strings.ToLower(strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {
@@ -306,11 +306,11 @@ func TestEveryKindOfFileComesBack(t *testing.T) {
 	h.keep("one")
 	h.forget()
 	if h.Local("one") {
-		t.Fatal("it is still on this host")
+		t.Fatal("the tree is still on this host")
 	}
 	h.wantFiles("one", want)
 	if !h.Local("one") {
-		t.Error("what was fetched is not on this host")
+		t.Error("a tree that was fetched is not on this host")
 	}
 	if got, err := h.ReadFile(t.Context(), "one", "manifest.json"); err != nil || !bytes.Equal(got, want["manifest.json"]) {
 		t.Errorf("read %q, %v", got, err)
@@ -322,7 +322,7 @@ func TestEveryKindOfFileComesBack(t *testing.T) {
 		}
 	}
 	if packed != 1 {
-		t.Errorf("%d chunks are compressed, where one is worth it", packed)
+		t.Errorf("%d chunks are compressed, where only one gains by it", packed)
 	}
 }
 
@@ -336,11 +336,11 @@ func TestAnotherHostFetchesIt(t *testing.T) {
 		t.Errorf("read %q, %v", got, err)
 	}
 	if other.Local("one") {
-		t.Error("to read one file, all were fetched")
+		t.Error("reading one file fetched the whole tree")
 	}
 	other.wantFiles("one", want)
 	if _, _, err := other.Open(t.Context(), "none"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a tree that is nowhere: %v", err)
+		t.Errorf("a tree that does not exist: %v", err)
 	}
 }
 
@@ -375,20 +375,20 @@ func TestHolesStayHoles(t *testing.T) {
 	defer release()
 	after, err := os.ReadFile(filepath.Join(dir, "ram"))
 	if err != nil || !bytes.Equal(before, after) {
-		t.Errorf("the bytes are not the same: %v", err)
+		t.Errorf("the content differs: %v", err)
 	}
 	info, err := os.Stat(filepath.Join(dir, "ram"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if used := info.Sys().(*syscall.Stat_t).Blocks * 512; used > 1<<20 {
-		t.Errorf("it takes up %d bytes", used)
+		t.Errorf("the file takes %d bytes on disk", used)
 	}
 }
 
-// A server that is killed in the middle leaves nothing that can be found, and the next
-// continues where it was.
-func TestUploadGoesOnAfterItStopped(t *testing.T) {
+// An upload that is cut off by a crash is invisible to other hosts, and continues where it was when
+// the server starts again.
+func TestUploadContinuesAfterACrash(t *testing.T) {
 	for _, at := range []string{"s3.chunk", "s3.commit", "s3.committed", "s3.uploaded"} {
 		t.Run(at, func(t *testing.T) {
 			h := newHost(t, nil)
@@ -398,7 +398,7 @@ func TestUploadGoesOnAfterItStopped(t *testing.T) {
 			var once sync.Once
 			mend := failpoint.Set(at, func() error {
 				once.Do(func() { close(hit) })
-				h.Store.stop() // the end of the server
+				h.Store.stop() // as if the server were killed
 				return errors.New("killed")
 			})
 			h.Keep("one")
@@ -406,12 +406,12 @@ func TestUploadGoesOnAfterItStopped(t *testing.T) {
 			h.Store.Close()
 			mend()
 			if h.Kept("one") {
-				t.Fatal("it is said to be in the bucket")
+				t.Fatal("a partial upload counts as stored")
 			}
 			other := hostAt(t, h.server, h.url, t.TempDir(), nil)
 			_, _, err := other.Open(t.Context(), "one")
 			if whole := at == "s3.committed" || at == "s3.uploaded"; whole != (err == nil) {
-				t.Errorf("another host finds it: %v", err)
+				t.Errorf("another host finds a partial upload: %v", err)
 			}
 			before := len(h.server.Asked("PUT /bothy/snapshots/one/"))
 			h.open(nil)
@@ -427,14 +427,14 @@ func TestUploadGoesOnAfterItStopped(t *testing.T) {
 	}
 }
 
-func TestStorageIsAway(t *testing.T) {
+func TestStorageIsUnavailable(t *testing.T) {
 	h := newHost(t, nil)
 	want := files()
 	h.add("one", want)
 	h.keep("one")
 	h.forget()
 	mend := h.server.InjectFaults(s3test.Faults{Disconnect: func(*http.Request) bool { return true }})
-	// What is new is safe on this host, and waits.
+	// A new tree is stored on this host and waits for its upload.
 	h.add("two", want)
 	h.Keep("two")
 	h.wantFiles("two", want)
@@ -444,14 +444,14 @@ func TestStorageIsAway(t *testing.T) {
 		t.Errorf("fetching says %v", err)
 	}
 	if h.Local("one") {
-		t.Error("half a tree is on this host")
+		t.Error("a partial tree is on this host")
 	}
 	if h.Kept("two") || h.Pending() != 1 {
-		t.Error("what waits is not said to wait")
+		t.Error("a pending upload is not reported")
 	}
 	h.forget()
 	if !h.Local("two") {
-		t.Fatal("what is only on this host was evicted")
+		t.Fatal("a tree that exists only on this host was evicted")
 	}
 	mend()
 	h.keep("two")
@@ -497,7 +497,7 @@ func TestStorageStopsInTheMiddle(t *testing.T) {
 	chunks := func(r *http.Request) bool {
 		return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/one/") && !strings.HasSuffix(r.URL.Path, indexName)
 	}
-	// Once in a while it is only tried again.
+	// A single failure is retried.
 	h.server.InjectFaults(s3test.Faults{Cut: func(r *http.Request) int64 {
 		if chunks(r) && cut.Add(1) == 1 {
 			return 1000
@@ -521,7 +521,7 @@ func TestStorageStopsInTheMiddle(t *testing.T) {
 	h.wantFiles("one", want)
 }
 
-// wantClean finds what a failure left on this host.
+// wantClean checks that a failure left nothing on this host.
 func (h *host) wantClean() {
 	h.t.Helper()
 	entries, err := os.ReadDir(h.root)
@@ -530,7 +530,7 @@ func (h *host) wantClean() {
 	}
 }
 
-func TestStorageGivesOtherBytes(t *testing.T) {
+func TestStorageReturnsOtherBytes(t *testing.T) {
 	h := newHost(t, nil)
 	want := files()
 	h.add("one", want)
@@ -561,9 +561,8 @@ func TestStorageGivesOtherBytes(t *testing.T) {
 	h.wantFiles("one", want)
 }
 
-// A storage that says to have taken something and has not is noticed while there is
-// another copy.
-func TestStorageLosesWhatItTook(t *testing.T) {
+// An object that the storage acknowledged but lost is noticed while the host still has a copy.
+func TestStorageLosesAnObject(t *testing.T) {
 	h := newHost(t, nil)
 	want := files()
 	h.add("one", want)
@@ -585,7 +584,7 @@ func TestStorageLosesWhatItTook(t *testing.T) {
 	h.wantFiles("one", want)
 }
 
-func TestFetchedOnce(t *testing.T) {
+func TestConcurrentReadersFetchOnce(t *testing.T) {
 	h := newHost(t, nil)
 	want := files()
 	h.add("one", want)
@@ -607,7 +606,7 @@ func TestFetchedOnce(t *testing.T) {
 	}
 }
 
-func TestFetchEndsWithTheLastWhoWaits(t *testing.T) {
+func TestFetchEndsWhenNobodyWaits(t *testing.T) {
 	h := newHost(t, nil)
 	h.add("one", files())
 	h.keep("one")
@@ -620,7 +619,7 @@ func TestFetchEndsWithTheLastWhoWaits(t *testing.T) {
 	<-asked
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("it says %v", err)
+		t.Errorf("the open ended with %v", err)
 	}
 	close(answer)
 	mend()
@@ -636,7 +635,7 @@ func TestCacheIsBounded(t *testing.T) {
 		h.now.Add(int64(time.Minute))
 		h.keep(name)
 	}
-	h.add("own", one) // is not in the bucket
+	h.add("own", one) // not in the bucket
 	h.evict()
 	var here []string
 	for _, name := range []string{"t0", "t1", "t2", "t3", "own"} {
@@ -645,9 +644,9 @@ func TestCacheIsBounded(t *testing.T) {
 		}
 	}
 	if fmt.Sprint(here) != "[t2 t3 own]" {
-		t.Errorf("on this host are %v", here)
+		t.Errorf("the trees on this host are %v", here)
 	}
-	// One that is open stays.
+	// A tree that is open is not evicted.
 	h.now.Add(int64(time.Minute))
 	_, release, err := h.Open(t.Context(), "t0")
 	if err != nil {
@@ -655,7 +654,7 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 	h.forget()
 	if !h.Local("t0") || h.Local("t3") {
-		t.Error("what is open was evicted, or what is not stayed")
+		t.Error("an open tree was evicted, or a closed one was not")
 	}
 	release()
 	if names, err := h.List(t.Context()); err != nil || fmt.Sprint(names) != "[own t0 t1 t2 t3]" {
@@ -671,13 +670,13 @@ func TestFullDisk(t *testing.T) {
 	h.o.MinFree = 1 << 60
 	_, _, err := h.Open(t.Context(), "one")
 	if bothy.ErrorCode(err) != bothy.CodeDiskFull {
-		t.Errorf("before it begins: %v", err)
+		t.Errorf("before the fetch: %v", err)
 	}
 	h.o.MinFree = 0
 	defer failpoint.Set("s3.fetched", func() error { return &fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC} })()
 	_, _, err = h.Open(t.Context(), "one")
 	if bothy.ErrorCode(err) != bothy.CodeDiskFull {
-		t.Errorf("in the middle: %v", err)
+		t.Errorf("during the fetch: %v", err)
 	}
 	h.wantClean()
 }
@@ -700,22 +699,22 @@ func TestRemovedAfterTheGraceTime(t *testing.T) {
 	h.mu.Unlock()
 	h.collect()
 	if !h.inBucket("one") {
-		t.Error("it was removed within the grace time")
+		t.Error("the tree was removed within the grace time")
 	}
 	if _, _, err := h.Open(t.Context(), "one"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it can still be opened: %v", err)
+		t.Errorf("a removed tree can be opened: %v", err)
 	}
 	h.now.Add(int64(2 * time.Hour))
 	mend := h.server.InjectFaults(s3test.Faults{Disconnect: func(r *http.Request) bool { return r.Method == http.MethodDelete }})
 	if err := h.Collect(t.Context()); err == nil {
-		t.Error("nothing is said of a storage that is unavailable")
+		t.Error("a collection without storage returned no error")
 	}
 	mend()
 	h.collect()
 	if h.inBucket("one") || !h.inBucket("two") {
-		t.Errorf("in the bucket: %v", h.server.Objects(t, "bothy"))
+		t.Errorf("the bucket has %v", h.server.Objects(t, "bothy"))
 	}
-	// What the records still name is not removed.
+	// A tree that the records still name is not removed.
 	remove("two")
 	h.now.Add(int64(2 * time.Hour))
 	h.collect()
@@ -755,18 +754,18 @@ func TestSweepAsksTheRecords(t *testing.T) {
 	sweep()
 	other.now.Add(int64(2 * time.Hour))
 	other.o.Doubtful = nil
-	sweep() // since now nothing names it
+	sweep() // the grace time starts now
 	if !h.inBucket("orphan") {
-		t.Fatal("what was not known for less than the grace time was removed")
+		t.Fatal("a tree was removed before the grace time had passed")
 	}
 	other.now.Add(int64(2 * time.Hour))
 	sweep()
 	if h.inBucket("orphan") || !h.inBucket("known") {
-		t.Errorf("in the bucket: %v", h.server.Objects(t, "bothy"))
+		t.Errorf("the bucket has %v", h.server.Objects(t, "bothy"))
 	}
 }
 
-// What another host has deleted goes from this one's disk, too. What only this host has stays.
+// A tree that another host deleted is removed from this host's disk too; one that is only here stays.
 func TestDeletedByAnotherHost(t *testing.T) {
 	h := newHost(t, nil)
 	for _, name := range []string{"deleted", "new"} {
@@ -785,19 +784,19 @@ func TestDeletedByAnotherHost(t *testing.T) {
 	}
 	sweep()
 	if !h.Local("deleted") || !h.inBucket("deleted") {
-		t.Error("it went before the grace time")
+		t.Error("the tree was removed before the grace time had passed")
 	}
 	h.now.Add(int64(2 * time.Hour))
 	sweep()
 	if h.Local("deleted") || h.inBucket("deleted") {
-		t.Errorf("it stays, on this host: %v; in the bucket: %v", h.Local("deleted"), h.inBucket("deleted"))
+		t.Errorf("the tree was not removed: on this host %v, in the bucket %v", h.Local("deleted"), h.inBucket("deleted"))
 	}
 	if !h.Local("new") {
-		t.Error("what is only on this host was removed")
+		t.Error("a tree that exists only on this host was removed")
 	}
 }
 
-func TestRecordsCannotBeAsked(t *testing.T) {
+func TestNothingIsRemovedWithoutTheRecords(t *testing.T) {
 	h := newHost(t, nil)
 	h.add("one", files())
 	h.keep("one")
@@ -807,10 +806,10 @@ func TestRecordsCannotBeAsked(t *testing.T) {
 	h.now.Add(int64(2 * time.Hour))
 	h.o.Named = func(context.Context, string) (bool, error) { return false, errors.New("the database is unavailable") }
 	if err := h.Collect(t.Context()); err == nil {
-		t.Error("it says nothing")
+		t.Error("the sweep returned no error")
 	}
 	if !h.inBucket("one") {
-		t.Error("it was removed")
+		t.Error("the tree was removed")
 	}
 }
 
@@ -832,12 +831,12 @@ func TestRemoveEndsAnUpload(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-waited; !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("who waited is told %v", err)
+		t.Errorf("waiting for the upload ended with %v", err)
 	}
 	close(on)
 	mend()
 	if h.Pending() != 0 || h.Local("one") {
-		t.Error("it is still on its way, or on this host")
+		t.Error("the upload is still pending, or the tree is on this host")
 	}
 }
 
@@ -853,7 +852,7 @@ func TestNamesTakenInTheBucket(t *testing.T) {
 	other.Keep("one")
 	<-failed
 	if other.Kept("one") {
-		t.Error("it is said to be kept")
+		t.Error("the tree counts as stored")
 	}
 	h.forget()
 	h.wantFiles("one", files())

@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/blob/s3/s3test"
 )
 
-// A bucket that is emptied while a server uses it is used no more, until it is back.
+// A bucket that is emptied while a server uses it is not used until its content is back.
 func TestABucketThatLosesItsMark(t *testing.T) {
 	server := s3test.Start(t)
 	url := server.Bucket(t, "one")
@@ -21,11 +21,11 @@ func TestABucketThatLosesItsMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := b.Check(t.Context()); err != nil || !b.Answers() {
-		t.Errorf("as it was: %v", err)
+		t.Errorf("before: %v", err)
 	}
 	mend := server.InjectFaults(s3test.Faults{Disconnect: func(*http.Request) bool { return true }})
 	if err := b.Check(t.Context()); !errors.Is(err, ErrUnavailable) || b.Usable() != nil || b.Answers() {
-		t.Errorf("away: %v, usable: %v, answers: %v", err, b.Usable(), b.Answers())
+		t.Errorf("while the storage is unavailable: %v, usable: %v, answers: %v", err, b.Usable(), b.Answers())
 	}
 	mend()
 	mark := server.Get(t, "one", markerName)
@@ -48,12 +48,11 @@ func TestABucketThatLosesItsMark(t *testing.T) {
 		}
 		server.Put(t, "one", markerName, mark)
 		if err := b.Claim(t.Context(), c); err != nil || b.Usable() != nil {
-			t.Errorf("%s, and back: %v", what, err)
+			t.Errorf("%s, then restored: %v", what, err)
 		}
 	}
 }
 
-// What a store reads of itself is what happened.
 func TestReadings(t *testing.T) {
 	h := newHost(t, nil)
 	mend := h.server.InjectFaults(s3test.Faults{Disconnect: func(r *http.Request) bool { return r.Method == http.MethodPut }})
@@ -79,7 +78,7 @@ func TestReadings(t *testing.T) {
 	mend = h.server.InjectFaults(s3test.Faults{Disconnect: func(*http.Request) bool { return true }})
 	defer mend()
 	if _, _, err := h.Open(t.Context(), "one"); err == nil {
-		t.Error("it was fetched from storage that is unavailable")
+		t.Error("a tree was fetched from unavailable storage")
 	}
 	if r = h.Reading(); r.FetchFailures != 1 {
 		t.Errorf("after a fetch that failed: %+v", r)
