@@ -19,7 +19,7 @@ import (
 
 const agentsEnvironment, agentsKey = "env_test", "key-of-the-environment"
 
-// agentsWorld is a server that works for an environment of managed agents.
+// agentsWorld is a server attached to an environment of managed agents.
 type agentsWorld struct {
 	*testing.T
 	*server
@@ -40,7 +40,7 @@ func newAgentsWorldWith(t *testing.T, lease time.Duration, settings string) *age
 	w.attach(agentsKey)
 	t.Cleanup(func() {
 		for _, f := range w.queue.Faults() {
-			t.Errorf("the queue says: %s", f)
+			t.Errorf("the queue reports: %s", f)
 		}
 		if t.Failed() {
 			w.ShowLog(t.Output())
@@ -69,7 +69,7 @@ func (w *agentsWorld) attach(key string) {
 	w.id = a.ID
 }
 
-// sandbox is a session's.
+// sandbox returns the id of a session's sandbox, or "".
 func (w *agentsWorld) sandbox(session string) string {
 	w.Helper()
 	a, err := w.Agents.AgentAttachment(w.Context(), w.id)
@@ -98,7 +98,7 @@ func (w *agentsWorld) wantPart(got agentstest.Result, part string, failed bool) 
 
 type in = map[string]any
 
-// Wherever the server is killed, a call is run once and answered once.
+// A call is run once and answered once, whichever step the server is killed at.
 func TestAgentsSurviveAtEachStep(t *testing.T) {
 	w := newAgentsWorld(t, 2*time.Second)
 	bash := func(s *agentstest.Session) string {
@@ -150,7 +150,7 @@ func TestAgentsTools(t *testing.T) {
 	w := newAgentsWorld(t, 10*time.Second)
 	s := w.queue.Session(nil)
 
-	// One shell, which keeps its directory and variables.
+	// A session has one shell, which keeps its directory and variables.
 	w.want(s.Call("bash", in{"command": "cd /tmp && export A='ü b'"}), "(no output)", false)
 	w.want(s.Call("bash", in{"command": "echo \"$PWD $A\"; echo err >&2"}), "/tmp ü b\nerr\n", false)
 	w.want(s.Call("bash", in{"command": "printf half; false"}), "half\nexit code: 1", true)
@@ -187,7 +187,7 @@ func TestAgentsTools(t *testing.T) {
 	w.wantPart(s.Call("read", in{"file_path": "a folder"}), "not a regular file", true)
 	w.wantPart(s.Call("write", in{"content": "x"}), "file_path is required", true)
 
-	// What is not text.
+	// Results other than text.
 	s.Call("bash", in{"command": `printf '\x89PNG\r\n\x1a\nrest' > p.png; printf '%%PDF-1.4 rest' > d.pdf; printf 'a\0b' > bin; printf 'a\xe9' > latin; head -c 300000 /dev/zero | tr '\0' a > big; seq 100000 > lines`})
 	if got := s.Call("read", in{"file_path": "p.png"}); got.Files["image/png"] != base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\nrest")) {
 		t.Errorf("an image: %+v", got)
@@ -217,19 +217,19 @@ func TestAgentsTools(t *testing.T) {
 	// A tool of the agent's own.
 	w.want(s.Wait(s.StartCustom("shout", in{"say": "ü b"})), `{"SAY":"ü B"}`, false)
 
-	// One sandbox for each session, at the same time.
+	// Concurrent sessions have a sandbox each.
 	other := w.queue.Session(nil)
 	w.want(other.Call("bash", in{"command": "ls"}), "(no output)", false)
 	if a, b := w.sandbox(s.ID), w.sandbox(other.ID); a == "" || b == "" || a == b {
 		t.Errorf("the sandboxes are %q and %q", a, b)
 	}
-	// A session that ends takes its sandbox with it.
+	// The sandbox ends with its session.
 	box := w.sandbox(other.ID)
 	other.End()
 	w.queue.AwaitRest(other.ID)
 	w.wantEnded(box)
 	if got := w.sandbox(other.ID); got != "" {
-		t.Errorf("the session that ended is still there, with %s", got)
+		t.Errorf("the session that ended still has the sandbox %s", got)
 	}
 }
 
@@ -247,7 +247,7 @@ func TestAgentsAreKept(t *testing.T) {
 	s := w.queue.Session(nil)
 	w.want(s.Call("bash", in{"command": "A=kept; echo 1"}), "1\n", false)
 
-	// A command that runs while the server is killed runs once, and its result comes.
+	// A command that is running when the server is killed runs once, and its result is posted.
 	id := s.Start("bash", in{"command": "echo begun >> log; while [ ! -e go ]; do sleep 0.1; done; echo $A done; seq 50000 | tail -1"})
 	w.awaitFile(w.sandbox(s.ID), "/workspace/log")
 	box := w.sandbox(s.ID)
@@ -300,8 +300,8 @@ func (w *agentsWorld) awaitState(sandbox string, want bothy.State) {
 	}
 }
 
-// A result that the service has not taken when the server is killed is posted by the next one, and
-// what gave it is not done again.
+// A result that was not posted when the server was killed is posted after the restart, without
+// running the call again.
 func TestAgentsResultsAreKept(t *testing.T) {
 	w := newAgentsWorld(t, 3*time.Second)
 	s := w.queue.Session(nil)
@@ -330,7 +330,7 @@ func TestAgentsResultsAreKept(t *testing.T) {
 	w.want(s.Wait(id), `{"A":1}`, false)
 }
 
-// A session that is idle has its sandbox paused, and finds it as it was when there is more work.
+// The sandbox of an idle session is paused, and resumed unchanged when there is more work.
 func TestAgentsSandboxIsPaused(t *testing.T) {
 	w := newAgentsWorld(t, 10*time.Second)
 	s := w.queue.Session(nil)
@@ -344,13 +344,13 @@ func TestAgentsSandboxIsPaused(t *testing.T) {
 		t.Errorf("the session has the sandbox %s instead of %s", got, box)
 	}
 
-	// One that somebody removes is replaced, and the agent is told.
+	// A sandbox that was removed is replaced, and the agent is told.
 	w.must(w.Sandboxes.Terminate(t.Context(), box))
 	w.wantPart(s.Call("bash", in{"command": "echo 3"}), "ended", true)
 	w.wantPart(s.Call("bash", in{"command": "echo 3"}), "its files are gone", true)
 	w.want(s.Call("bash", in{"command": "echo 3; ls"}), "3\n", false)
 
-	// Detached, its sandbox is paused, and the work is given back.
+	// When the environment is detached, the sandbox is paused and the work is returned to the queue.
 	box = w.sandbox(s.ID)
 	w.must(w.Agents.DetachAgents(t.Context(), w.id))
 	w.queue.AwaitRest(s.ID)
@@ -360,8 +360,8 @@ func TestAgentsSandboxIsPaused(t *testing.T) {
 	}
 }
 
-// A sandbox whose budget is used up is paused, at the server's own rates, and the agent is told.
-// With more to spend it continues.
+// A sandbox that has used up its budget at the server's rates is paused, and the agent is told. It
+// continues when the budget is raised.
 func TestAgentsBudgetIsUsedUp(t *testing.T) {
 	w := newAgentsWorldWith(t, 10*time.Second, "rates: {vcpu_hour: 720}\n") // 0.2 a second
 	attach := func(budget float64) {
@@ -386,7 +386,7 @@ func TestAgentsBudgetIsUsedUp(t *testing.T) {
 	}
 }
 
-// What could never be made into a sandbox is refused when it is asked for.
+// Attaching fails if a sandbox could never be created as requested.
 func TestAgentsAttachIsChecked(t *testing.T) {
 	w := newAgentsWorld(t, 10*time.Second)
 	for code, box := range map[bothy.Code]bothy.SandboxCreate{
@@ -405,10 +405,10 @@ func TestAgentsAttachIsChecked(t *testing.T) {
 	}
 }
 
-// goesOn is a command that ends when it is told to, and would then be seen to have gone on.
+// goesOn is a command that ends once there is a file named go, and leaves a file as proof.
 const goesOn = "touch begun; until [ -e go ]; do sleep 0.1; done; touch late"
 
-// Work whose lease another worker has taken ends at once, and nothing of it is posted.
+// Work ends at once when another worker takes its lease, and its result is not posted.
 func TestAgentsLeaseIsLost(t *testing.T) {
 	w := newAgentsWorld(t, 4*time.Second)
 	s := w.queue.Session(nil)
@@ -425,7 +425,7 @@ func TestAgentsLeaseIsLost(t *testing.T) {
 	}
 	w.awaitState(box, bothy.StatePaused)
 	if n := s.Posted(id); n != 0 {
-		t.Errorf("the result was posted %d times by who has lost the lease", n)
+		t.Errorf("the worker that lost the lease posted the result %d times", n)
 	}
 	if !w.queue.Working(s.ID) {
 		t.Error("the other worker's work was stopped")
@@ -436,11 +436,11 @@ func TestAgentsLeaseIsLost(t *testing.T) {
 	res, err := w.Exec.Exec(t.Context(), box, bothy.ExecRequest{Command: bothy.Command{Line: "touch go; sleep 3; ls"}})
 	w.must(err)
 	if res.Stdout != "begun\ngo\n" {
-		t.Errorf("the command went on: %q", res.Stdout)
+		t.Errorf("the command kept running: %q", res.Stdout)
 	}
 }
 
-// A key that is revoked ends the work, and one that is given instead continues with it.
+// Revoking a key stops the work, and attaching with another key continues it.
 func TestAgentsKeyIsRevoked(t *testing.T) {
 	w := newAgentsWorld(t, 3*time.Second)
 	s := w.queue.Session(nil)
@@ -485,7 +485,7 @@ func TestAgentsInterrupt(t *testing.T) {
 	}
 }
 
-// Skills and memories are in the sandbox, and memories come back out of it.
+// The sandbox has the agent's skills and memories, and changed memories are uploaded.
 func TestAgentsSkillsAndMemories(t *testing.T) {
 	w := newAgentsWorld(t, 10*time.Second)
 	notes := w.queue.MemoryStore("/mnt/memory/notes", "read_write", map[string]string{"/a ü.md": "one", "/deep/b.md": "two", "/gone.md": "three", "/both.md": "four"})
@@ -513,7 +513,7 @@ func TestAgentsSkillsAndMemories(t *testing.T) {
 	wantFiles(map[string]string{"/a ü.md": "ONE", "/deep/b.md": "TWO", "/new.md": "new", "/both.md": "4"})
 	w.want(s.Call("bash", in{"command": "pwd; cat 'a ü.md' deep/b.md both.md; ls"}), "/mnt/memory/notes\nONETWO4a ü.md\nboth.md\ndeep\nnew.md\n", false)
 
-	// What was changed in the sandbox is not lost with the server, and does not undo what was changed elsewhere.
+	// A change made in the sandbox survives the server, and does not overwrite changes made elsewhere.
 	w.want(s.Call("bash", in{"command": "printf kept > new.md"}), "(no output)", false)
 	w.must(w.Kill())
 	notes.Put("/deep/b.md", "again")
@@ -545,7 +545,7 @@ func skillArchive(t *testing.T, files map[string]string) []byte {
 	return b.Bytes()
 }
 
-// What the command line and REST say of attachments, tried with them.
+// Attachments through the command line and the REST API.
 func TestAgentsCommandLine(t *testing.T) {
 	w := newAgentsWorld(t, 10*time.Second)
 	program, err := testserver.Program()

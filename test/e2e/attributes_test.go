@@ -8,8 +8,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// attributes sets an attribute of a file that no command reads, and gives programs
-// capabilities, whose value is no text: one what sandboxes have, and one what they have not.
+// attributes sets an extended attribute on a file, and capabilities on two programs: one set that
+// sandboxes have, and one that they lack.
 const attributes = `import os, shutil
 open("/srv/marked", "w").write("x")
 os.setxattr("/srv/marked", "user.colour", b"green\xff")
@@ -17,7 +17,7 @@ for name, bits in ("able", [0x80, 0x04]), ("raw", [0, 0x20]):
     shutil.copy(os.path.realpath("/bin/grep"), "/srv/" + name)
     os.setxattr("/srv/" + name, "security.capability", bytes([1, 0, 0, 2] + bits) + bytes(14))`
 
-// attributesSeen says what an unprivileged user sees of that.
+// attributesSeen prints what an unprivileged user sees of them.
 const attributesSeen = `cd /srv && python3 -c 'import os
 print(os.listxattr("marked"), os.getxattr("marked", "user.colour"), os.listxattr("/etc/hostname"))
 try: os.getxattr("marked", "user.other")
@@ -30,7 +30,7 @@ CapEff:	0000000000000000
 CapEff:	0000000000000480
 CapEff:	0000000000000000`
 
-// What a build has set on files holds in sandboxes, over a change of the file and over a
+// Attributes that a build sets on files exist in sandboxes, and survive a change of the file and a
 // snapshot of the files.
 func TestAttributesOfFiles(t *testing.T) {
 	name := fmt.Sprintf("attributes-%d", os.Getpid())
@@ -40,7 +40,7 @@ func TestAttributesOfFiles(t *testing.T) {
 	}
 	b := newBox(t, bothy.SandboxCreate{Template: name})
 	if got := b.sh("", attributesSeen); got != attributesWanted {
-		t.Errorf("a sandbox says\n%s", got)
+		t.Errorf("a sandbox prints\n%s", got)
 	}
 	b.sh("root", "echo z >>/srv/marked")
 	if _, err := b.s.Snapshots.Pause(b.ctx, b.id, bothy.PauseOptions{FilesOnly: true}); err != nil {
@@ -50,7 +50,7 @@ func TestAttributesOfFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := b.sh("", "cat /srv/marked | tr -d '\\n'; echo; "+attributesSeen); got != "xyz\n"+attributesWanted {
-		t.Errorf("after its files were saved it says\n%s", got)
+		t.Errorf("after a snapshot of its files it prints\n%s", got)
 	}
 	if err := b.s.Sandboxes.Terminate(b.ctx, b.id); err != nil {
 		t.Fatal(err)

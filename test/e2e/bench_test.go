@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// TestBench measures a few things once, and checks what others read.
+// TestBench runs a few cases once and checks the report.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	program, err := testserver.Program()
@@ -55,14 +55,14 @@ func TestBench(t *testing.T) {
 		case r.P50 == nil || r.P95 == nil || r.P99 == nil || r.Value == nil || r.LoadBefore == nil || r.Unit == "" || r.Samples != nil:
 			t.Errorf("%s is incomplete, or more than asked for: %+v", r.Name, r)
 		case r.N != 1 || r.OK != 1:
-			t.Errorf("%s was done %d of %d times", r.Name, r.OK, r.N)
+			t.Errorf("%s succeeded %d of %d times", r.Name, r.OK, r.N)
 		case r.Unit == "ms" && *r.P50 <= 0:
 			t.Errorf("%s took %v ms", r.Name, *r.P50)
 		case !strings.HasPrefix(strings.Join(r.Missing, " "), "runsc: "):
 			t.Errorf("%s does not say that runsc is missing: %q", r.Name, r.Missing)
 		}
 		if r.Name == "leaks" && *r.Value != 0 {
-			t.Errorf("%v things are left over", *r.Value)
+			t.Errorf("%v leftovers were found", *r.Value)
 		}
 	}
 	if want := []string{"create_exec_pool", "create_exec_cold", "exec", "leaks"}; !slices.Equal(names, want) {
@@ -78,7 +78,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestBenchWithoutTemplates says how one is made by somebody who has no server yet.
+// TestBenchWithoutTemplates checks that the error says how to build a template without a server.
 func TestBenchWithoutTemplates(t *testing.T) {
 	t.Parallel()
 	program, err := testserver.Program()
@@ -103,11 +103,11 @@ func TestBenchWithoutTemplates(t *testing.T) {
 	}
 }
 
-// workClients are what fetches the materials of some rows.
+// workClients are the programs that fetch the materials of some cases.
 var workClients = map[string]string{"work_npm": "npm", "work_go": "apt-get", "work_apt": "apt-get"}
 
-// TestBenchWork has every row of work done once or twice, a little of each. That the
-// work was done is checked inside, where it is done.
+// TestBenchWork runs a small amount of every work case once or twice. The cases themselves check
+// that the work was done.
 func TestBenchWork(t *testing.T) {
 	t.Parallel()
 	names := []string{"work_getppid", "work_threads", "work_read", "work_write", "work_sqlite", "work_stat", "work_tar", "work_pipe", "work_spawn"}
@@ -140,7 +140,7 @@ type workResult struct {
 	Against    map[string]*workResult
 }
 
-// benchWork measures, and returns the results by name.
+// benchWork runs bothy bench and returns the results by name.
 func benchWork(t *testing.T, scale string, args ...string) map[string]*workResult {
 	t.Helper()
 	program, err := testserver.Program()
@@ -175,7 +175,7 @@ func benchWork(t *testing.T, scale string, args ...string) map[string]*workResul
 	all := map[string]*workResult{}
 	for _, r := range report.Results {
 		if r.N != 1 || r.OK != 1 || r.P50 <= 0 {
-			t.Errorf("%+v is no result", r)
+			t.Errorf("%+v is incomplete", r)
 		}
 		all[r.Name] = r
 	}

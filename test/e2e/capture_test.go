@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// capture makes a template that goes with the test.
+// capture makes a template that is removed when the test ends.
 func (b *box) capture(req bothy.TemplateCapture) *bothy.Template {
 	b.Helper()
 	t, err := b.s.Templates.CreateTemplate(b.ctx, b.id, req)
@@ -23,7 +23,7 @@ func (b *box) capture(req bothy.TemplateCapture) *bothy.Template {
 	return t
 }
 
-// setUp is what somebody does by hand, and seen is what there is to see of it.
+// setUp are changes that a user makes by hand, and seen prints their result.
 const (
 	setUp = `set -e
 mkdir -p /opt/app /var/empty && echo hello > /opt/app/greeting && chmod 640 /opt/app/greeting && chown user:user /opt/app/greeting
@@ -33,7 +33,7 @@ printf '#!/bin/sh\necho tool\n' > /usr/local/bin/tool && chmod 4755 /usr/local/b
 	seen = `stat -c '%n %a %U %h %F' /opt/app/* /usr/local/bin/tool /var/empty; cat /opt/app/link; tool; ls /usr/share/doc; ls /etc/debian_version 2>&1; python3 -c 'print(6*7)'; whoami; pwd`
 )
 
-func TestATemplateIsMadeOfWhatSomebodySetUp(t *testing.T) {
+func TestATemplateIsCapturedFromASandbox(t *testing.T) {
 	b := newBox(t, bothy.SandboxCreate{Env: map[string]string{"TOKEN": "of-this-sandbox"}})
 	b.sh("root", setUp)
 	want := b.sh("", seen)
@@ -49,17 +49,17 @@ func TestATemplateIsMadeOfWhatSomebodySetUp(t *testing.T) {
 	}
 	c := newBox(t, bothy.SandboxCreate{Template: "captured/app:v3"})
 	if got := c.sh("", seen); got != want {
-		t.Errorf("a new sandbox has:\n%s\nand the one that was frozen:\n%s", got, want)
+		t.Errorf("a new sandbox has:\n%s\nwant, as in the original:\n%s", got, want)
 	}
 	if got := c.sh("", "hostname; env"); strings.Contains(got, "of-this-sandbox") || strings.Contains(got, b.sh("", "hostname")) {
-		t.Errorf("it knows of the other one: %s", got)
+		t.Errorf("it has data of the original: %s", got)
 	}
-	// A tag that moves leaves the sandbox that runs, also over a pause.
+	// Moving a tag does not affect a running sandbox, even if it is paused and resumed.
 	b.sh("root", "echo bye > /opt/app/greeting")
 	if _, err := b.s.Snapshots.Pause(b.ctx, b.id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	moved := b.capture(bothy.TemplateCapture{Name: "captured/app:v3"}) // of one that is paused
+	moved := b.capture(bothy.TemplateCapture{Name: "captured/app:v3"}) // from a paused sandbox
 	if moved.Digest == made.Digest {
 		t.Error("the tag did not move")
 	}
@@ -70,15 +70,15 @@ func TestATemplateIsMadeOfWhatSomebodySetUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.sh("", "cat /opt/app/greeting"); got != "hello" {
-		t.Errorf("it reads %q", got)
+		t.Errorf("the greeting is %q", got)
 	}
 	d := newBox(t, bothy.SandboxCreate{Template: "captured/app@" + moved.Digest})
 	if got := d.sh("", "cat /opt/app/greeting"); got != "bye" {
-		t.Errorf("it reads %q", got)
+		t.Errorf("the greeting is %q", got)
 	}
 	err := c.s.Templates.RemoveTemplate(c.ctx, "captured/app")
 	if bothy.ErrorCode(err) != bothy.CodeTemplateInUse {
-		t.Errorf("removed although in use: %v", err)
+		t.Errorf("a template in use was removed: %v", err)
 	}
 	for _, x := range []*box{b, c, d} {
 		if err := x.s.Sandboxes.Terminate(x.ctx, x.id); err != nil {
@@ -96,29 +96,29 @@ func TestATemplateKeepsProcesses(t *testing.T) {
 	}
 	c := newBox(t, bothy.SandboxCreate{Template: "captured-live", Env: map[string]string{"MINE": "yes"}})
 	if got := c.sh("", "cat /workspace/file; pgrep -xc sleep; echo $MINE"); got != "set-up\n1\nyes" {
-		t.Errorf("a new sandbox says %q", got)
+		t.Errorf("a new sandbox prints %q", got)
 	}
 	if c.sh("", "hostname") == b.sh("", "hostname") {
-		t.Error("both have one host name")
+		t.Error("both have the same host name")
 	}
 	_, err := b.s.create(b.ctx, bothy.SandboxCreate{Template: "captured-live", MemoryMB: 512})
 	if bothy.ErrorCode(err) != bothy.CodeInvalid {
-		t.Errorf("another size: %v", err)
+		t.Errorf("a sandbox of another size: %v", err)
 	}
 	err = b.s.Snapshots.DeleteSnapshot(b.ctx, made.Memory.SnapshotID)
 	if bothy.ErrorCode(err) != bothy.CodeSnapshotInUse {
-		t.Errorf("its memory was deleted: %v", err)
+		t.Errorf("deleting the template's memory snapshot: %v", err)
 	}
 	if err := b.s.Templates.RemoveTemplate(b.ctx, "captured-live"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.s.Snapshots.Snapshot(b.ctx, made.Memory.SnapshotID); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
-		t.Errorf("its memory is still there: %v", err)
+		t.Errorf("the memory snapshot still exists: %v", err)
 	}
 }
 
-// Memory is restored on the image that it was written with, under whatever name that still is.
-func TestProcessesOfAnImageWhoseNameIsGone(t *testing.T) {
+// Memory is restored with the image that it was written with, even if that has another name by now.
+func TestProcessesOfAnImageThatWasRenamed(t *testing.T) {
 	b := newBox(t, bothy.SandboxCreate{})
 	b.sh("", "echo same > /workspace/file")
 	one := b.capture(bothy.TemplateCapture{Name: "image-of-two-names"})
@@ -137,17 +137,17 @@ func TestProcessesOfAnImageWhoseNameIsGone(t *testing.T) {
 	}
 	d := newBox(t, bothy.SandboxCreate{Template: "its-processes"})
 	if got := d.sh("", "cat /workspace/file; pgrep -xc sleep"); got != "same\n1" {
-		t.Errorf("a new sandbox says %q", got)
+		t.Errorf("a new sandbox prints %q", got)
 	}
 	back, err := c.s.Snapshots.Resume(c.ctx, c.id, bothy.ResumeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if back.Resumed == nil || back.Resumed.Kind != bothy.SnapshotMemory {
-		t.Errorf("it came back from %+v", back.Resumed)
+		t.Errorf("it was resumed from %+v", back.Resumed)
 	}
 	if got := c.sh("", "pgrep -xc sleep"); got != "1" {
-		t.Errorf("the paused one says %q", got)
+		t.Errorf("the resumed sandbox prints %q", got)
 	}
 	if err := d.s.Sandboxes.Terminate(d.ctx, d.id); err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func newHostsWith(t *testing.T, change func(i int, settings, store string) (stri
 		settings, store := change(i, fmt.Sprintf("cluster:\n  name: %s\n  listen: %s\n  lease_seconds: %d\n", name, freeport.ForTest(t), lease), url)
 		s := stoppedServer(t)
 		s.NoPool, s.SameAddress, s.Store, s.Settings, s.Env = true, true, store, settings, append(s.Env, "BOTHY_KERNELS="+kernels)
-		if _, own, ok := strings.Cut(settings, "templates: "); ok { // the environment would have the last word
+		if _, own, ok := strings.Cut(settings, "templates: "); ok { // the environment would override the setting
 			own, _, _ = strings.Cut(own, "\n")
 			s.Env = append(s.Env, "BOTHY_TEMPLATES="+own)
 		}
@@ -127,7 +127,7 @@ func TestAHostIsManaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := cluster.Join(t.Context(), token, filepath.Join(t.TempDir(), "four")); bothy.ErrorCode(err) != bothy.CodeForbidden {
-		t.Errorf("a token let a second host in: %v", err)
+		t.Errorf("a second host joined with the same token: %v", err)
 	}
 	if h, err := one.Hosts.UpdateHost(t.Context(), "two", bothy.HostUpdate{State: bothy.HostCordoned}); err != nil || h.State != bothy.HostCordoned {
 		t.Fatalf("%+v %v", h, err)
@@ -138,13 +138,13 @@ func TestAHostIsManaged(t *testing.T) {
 	}
 	all, err := two.Hosts.Hosts(t.Context())
 	if err != nil || len(all) != 2 || all[0].Sandboxes != 1 || all[1].Sandboxes != 0 || !all[1].Self || all[1].State != bothy.HostCordoned {
-		t.Errorf("a sandbox that the cordoned host was asked for: %+v %v", all, err)
+		t.Errorf("a sandbox requested of the cordoned host: %+v %v", all, err)
 	}
 	if err := two.Sandboxes.Terminate(t.Context(), sb.ID); err != nil {
 		t.Error(err)
 	}
 	if err := one.Hosts.RemoveHost(t.Context(), "two"); bothy.ErrorCode(err) != bothy.CodeConflict {
-		t.Errorf("a host that lives was removed: %v", err)
+		t.Errorf("a live host was removed: %v", err)
 	}
 	if _, err := one.Hosts.UpdateHost(t.Context(), "two", bothy.HostUpdate{State: bothy.HostUp}); err != nil {
 		t.Error(err)
@@ -162,16 +162,16 @@ func TestAnyHostAnswers(t *testing.T) {
 	b := one.newBox(t, bothy.SandboxCreate{MemoryMB: 64, Metadata: map[string]string{"a": "b"}})
 	there := b.at(two)
 	if got := there.sh("user", "echo $((6*7))"); got != "42" {
-		t.Errorf("a command by the other host: %q", got)
+		t.Errorf("a command through the other host: %q", got)
 	}
 	content := strings.Repeat("content ", 1<<16)
 	there.write("/workspace/file", content)
 	if got := b.read("/workspace/file"); got != content {
-		t.Errorf("a file by the other host has %d bytes", len(got))
+		t.Errorf("a file through the other host has %d bytes", len(got))
 	}
 	list, err := two.Sandboxes.List(t.Context(), bothy.SandboxFilter{Metadata: map[string]string{"a": "b"}})
 	if err != nil || len(list.Items) != 1 {
-		t.Errorf("its list: %v %v", list.Items, err)
+		t.Errorf("the other host lists %v %v", list.Items, err)
 	}
 	if _, err := two.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
@@ -246,23 +246,23 @@ func TestAHostDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := paused.at(two).read("/workspace/file"); got != "content" {
-		t.Errorf("it woke with %q", got)
+		t.Errorf("it was resumed with %q", got)
 	}
 	if left := one.Processes(b.id); len(left) > 0 {
-		t.Errorf("of the sandbox that has ended elsewhere there is: %v", left)
+		t.Errorf("left of the sandbox that ended elsewhere: %v", left)
 	}
 	for by, b := range unwanted {
 		if sb := b.at(one).get(); sb.State != bothy.StateStopped {
-			t.Errorf("on its host that is back, the sandbox that %s deleted is %s", by, sb.State)
+			t.Errorf("on its host, which is back, the sandbox that %s deleted is %s", by, sb.State)
 		}
 		page, err := one.Snapshots.Snapshots(t.Context(), bothy.SnapshotFilter{SandboxID: b.id})
 		if err != nil || len(page.Items) > 0 {
-			t.Errorf("on its host that is back, the snapshots of the sandbox that %s deleted are %v, %v", by, page.Items, err)
+			t.Errorf("on its host, which is back, the snapshots of the sandbox that %s deleted are %v, %v", by, page.Items, err)
 		}
 	}
 }
 
-// awaitEvent waits for an event of a sandbox, which may be past already.
+// awaitEvent waits for an event of a sandbox, or returns one that has already happened.
 func (s *server) awaitEvent(t *testing.T, id string, kind string) (found bothy.Event) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
@@ -303,8 +303,8 @@ func (s *server) awaitEndOf(t *testing.T, id string) *bothy.Sandbox {
 	return found
 }
 
-// A host that is stopped until it is given up ends its sandboxes before it does anything else, and
-// joins again.
+// A host that is stopped for so long that it is given up first ends its sandboxes when it continues,
+// and then joins again.
 func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
 	t.Parallel()
 	hosts := newMortalHosts(t, "one", "two")
@@ -326,7 +326,7 @@ func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
 		t.Error("the host that was given up continues")
 	}
 	if left := one.Processes(b.id); len(left) > 0 {
-		t.Errorf("of the sandbox there is: %v", left)
+		t.Errorf("left of the sandbox: %v", left)
 	}
 	if err := one.Start(); err != nil {
 		t.Fatal(err)
@@ -336,7 +336,7 @@ func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
 }
 
 // A host that is stopped for less time than its lease delays requests, and has no other effect.
-func TestAHostIsAwayForAMoment(t *testing.T) {
+func TestAHostIsBrieflyUnavailable(t *testing.T) {
 	t.Parallel()
 	hosts := newMortalHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]

@@ -10,13 +10,13 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// makes reports whether a host runs, or has run, a build.
+// makes reports whether a host runs a build, or has run it.
 func (s *server) makes(id string) bool {
 	all, err := filepath.Glob(filepath.Join(s.Home, "builds", "records", id+"*"))
 	return err == nil && len(all) > 0
 }
 
-// Every host knows the builds of templates: their state, their growing logs, and how to end them.
+// Every host can show, follow and cancel the builds of templates.
 // Identical requests share a build, whichever hosts they reach. A build of a lost host is reported as
 // lost and can be started again.
 func TestAnyHostKnowsABuild(t *testing.T) {
@@ -30,15 +30,15 @@ func TestAnyHostKnowsABuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := hosts[1].Builder.StartBuild(ctx, req); err != nil || again.ID != b.ID {
-		t.Errorf("the same request, at the other host: %+v, %v", again, err)
+		t.Errorf("the same request at the other host: %+v, %v", again, err)
 	}
 	for _, s := range hosts {
 		if got, err := s.Builder.Build(ctx, b.ID); err != nil || got.ID != b.ID || got.Name != req.Name {
-			t.Errorf("the build by %s: %+v, %v", s.Address, got, err)
+			t.Errorf("the build at %s: %+v, %v", s.Address, got, err)
 		}
 		list, err := s.Builder.Builds(ctx)
 		if err != nil || !slices.ContainsFunc(list, func(x *bothy.Build) bool { return x.ID == b.ID }) {
-			t.Errorf("the list by %s: %+v, %v", s.Address, list, err)
+			t.Errorf("the list at %s: %+v, %v", s.Address, list, err)
 		}
 		// Its log is followed while it grows.
 		seen := false
@@ -52,12 +52,12 @@ func TestAnyHostKnowsABuild(t *testing.T) {
 		})
 		stop()
 		if !seen {
-			t.Errorf("the log by %s: %v", s.Address, err)
+			t.Errorf("the log at %s: %v", s.Address, err)
 		}
 	}
 	maker := slices.IndexFunc(hosts, func(s *server) bool { return s.makes(b.ID) })
 	if maker < 0 {
-		t.Fatal("no host makes it")
+		t.Fatal("no host runs the build")
 	}
 	other := hosts[1-maker]
 	a := &agent{T: t, ctx: ctx}
@@ -67,7 +67,7 @@ func TestAnyHostKnowsABuild(t *testing.T) {
 	}
 	for _, s := range hosts {
 		if got := shown(s, b.ID); !strings.Contains(got, b.ID) || strings.Contains(got, `"isError":true`) {
-			t.Errorf("an agent is told of the build by %s: %s", s.Address, got)
+			t.Errorf("an agent at %s gets the build %s", s.Address, got)
 		}
 	}
 	if _, err := other.Builder.CancelBuild(ctx, b.ID); err != nil {
@@ -77,7 +77,7 @@ func TestAnyHostKnowsABuild(t *testing.T) {
 		t.Error(err)
 	}
 	if got, err := other.Builder.Build(ctx, b.ID); err != nil || got.State != bothy.BuildCancelled {
-		t.Errorf("after it was cancelled: %+v, %v", got, err)
+		t.Errorf("the cancelled build: %+v, %v", got, err)
 	}
 
 	second, err := other.Builder.StartBuild(ctx, req)
@@ -92,7 +92,7 @@ func TestAnyHostKnowsABuild(t *testing.T) {
 		return bothy.ErrorCode(err) == bothy.CodeNotFound && strings.Contains(err.Error(), "on a lost host: "+[]string{"one", "two"}[maker])
 	})
 	if got := shown(other, second.ID); !strings.Contains(got, `"isError":true`) || !strings.Contains(got, "on a lost host: "+[]string{"one", "two"}[maker]) {
-		t.Errorf("an agent is told of a build that is lost: %s", got)
+		t.Errorf("an agent gets the lost build %s", got)
 	}
 	req.Dockerfile = "FROM " + templateName + "\nRUN echo again\n"
 	third, err := other.Builder.StartBuild(ctx, req)
@@ -103,7 +103,7 @@ func TestAnyHostKnowsABuild(t *testing.T) {
 		t.Error(err)
 	}
 	if got, err := other.Builder.Build(ctx, third.ID); err != nil || got.State != bothy.BuildSucceeded {
-		t.Errorf("built again, it is %+v, %v", got, err)
+		t.Errorf("the second build is %+v, %v", got, err)
 	}
 
 	// When it is back, the first host continues its build, as any server does.

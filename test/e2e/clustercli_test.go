@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// Errors of the commands for hosts say what to do.
+// The errors of the host commands say what to do.
 func TestHostsCommandsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
@@ -59,7 +59,7 @@ func TestHostsCommandsSayWhatToDo(t *testing.T) {
 	} {
 		out, err := run(c.s, strings.Fields(c.args)...)
 		if err == nil {
-			t.Errorf("%s is done: %s", c.args, out)
+			t.Errorf("%s succeeded: %s", c.args, out)
 		}
 		for _, want := range c.want {
 			if !strings.Contains(out, want) {
@@ -71,9 +71,9 @@ func TestHostsCommandsSayWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := run(hosts[0], "move", b.id, "two"); err == nil || !strings.Contains(out, "it is cordoned") || !strings.Contains(out, "`bothy host uncordon two`") {
-		t.Errorf("a move to a host that is cordoned: %v: %s", err, out)
+		t.Errorf("a move to a cordoned host: %v: %s", err, out)
 	}
-	// A host that gets another name while it has sandboxes.
+	// A host cannot be renamed while it has sandboxes.
 	one := hosts[0]
 	if err := one.Stop(); err != nil {
 		t.Fatal(err)
@@ -81,9 +81,9 @@ func TestHostsCommandsSayWhatToDo(t *testing.T) {
 	own := one.Settings
 	one.Settings = strings.Replace(own, "name: one", "name: uno", 1)
 	if err := one.Start(); err == nil {
-		t.Error("a host has come under another name")
+		t.Error("a host started with another name")
 	} else if log := strings.Join(one.Log(), "\n"); !strings.Contains(log, "this host is one in the cluster and owns 1 sandboxes, but cluster.name is uno") {
-		t.Errorf("it does not say why it ends:\n%s", log)
+		t.Errorf("the log does not say why it ends:\n%s", log)
 	}
 	one.Settings = own
 	if err := one.Start(); err != nil {

@@ -18,11 +18,11 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// wire is a proxy between a host and the database, which can be cut: bytes are then lost, as on a
-// broken network, and no connection ends.
+// wire is a proxy between a host and the database that can be cut: it then loses bytes, as a broken
+// network does, and closes no connection.
 type wire struct {
 	dir string
-	// delay is the latency.
+	// delay is the added latency.
 	delay atomic.Int64
 
 	mu    sync.Mutex
@@ -121,7 +121,7 @@ func (w *wire) mend() {
 	close(w.whole)
 }
 
-// ear receives what sandboxes send to this computer.
+// ear receives packets that sandboxes send to this computer.
 type ear struct {
 	conn *net.UDPConn
 	mu   sync.Mutex
@@ -246,7 +246,7 @@ func TestNothingLeavesAHostThatIsCutOff(t *testing.T) {
 	eventually(t, "the sandbox is frozen", func() bool { return isFrozen(t, one, b.id) })
 	ends := leaseEnd(t, two, "one")
 	if left := time.Until(ends); left <= 0 {
-		t.Errorf("it was frozen %s after the end of the lease", -left)
+		t.Errorf("it was frozen %s after its lease ended", -left)
 	}
 	if ended := two.awaitEndOf(t, b.id); ended.Ended.Reason != bothy.EndHostLost {
 		t.Errorf("it ended with %+v", ended.Ended)
@@ -272,7 +272,7 @@ func TestNothingLeavesAHostThatIsCutOff(t *testing.T) {
 }
 
 // A host that reaches the database again before its lease ends continues as before.
-func TestAHostThatIsCutOffForAMomentGoesOn(t *testing.T) {
+func TestAHostThatIsBrieflyCutOffContinues(t *testing.T) {
 	t.Parallel()
 	one, two, w, e, b := cutHosts(t)
 	b.write("/workspace/file", "content")
@@ -283,10 +283,10 @@ func TestAHostThatIsCutOffForAMomentGoesOn(t *testing.T) {
 		e.await(t)
 		inside, err := strconv.ParseInt(b.at(two).sh("", "date +%s"), 10, 64)
 		if off := time.Since(time.Unix(inside, 0)); err != nil || off < -5*time.Second || off > hangs {
-			t.Errorf("its clock is %s behind, %v", off, err)
+			t.Errorf("its clock is %s slow, %v", off, err)
 		}
 		if got := b.read("/workspace/file"); got != "content" {
-			t.Errorf("its file has %q", got)
+			t.Errorf("its file contains %q", got)
 		}
 		if sb := b.get(); sb.State != bothy.StateRunning || sb.Resumed != nil {
 			t.Errorf("it is %s, %+v", sb.State, sb.Resumed)
@@ -294,6 +294,6 @@ func TestAHostThatIsCutOffForAMomentGoesOn(t *testing.T) {
 		b.usable()
 	}
 	if got := b.sh("", "cat /tmp/talk.log"); strings.TrimSpace(got) != "" {
-		t.Errorf("its program says %q", got)
+		t.Errorf("its program prints %q", got)
 	}
 }

@@ -40,7 +40,7 @@ func (s *server) agent(t *testing.T, tool string, args map[string]any) *sdk.Call
 
 // A sandbox can be used through a host that does not have it: terminals, ports, links, streams, large
 // files, agents and E2B's SDKs.
-func TestAnyHostCarriesWhatGoesToASandbox(t *testing.T) {
+func TestAnyHostForwardsRequestsForASandbox(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
@@ -76,7 +76,7 @@ func TestAnyHostCarriesWhatGoesToASandbox(t *testing.T) {
 		}}}
 		defer c.CloseIdleConnections()
 		if got := fetch(t, c, "http://sandbox/page"); got != "served\n" {
-			t.Errorf("the server inside says %q", got)
+			t.Errorf("the server in the sandbox answers %q", got)
 		}
 	})
 
@@ -85,7 +85,7 @@ func TestAnyHostCarriesWhatGoesToASandbox(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Whichever name it has, the other host answers it.
+		// The other host serves the link under either name.
 		c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, two.Address)
 		}}, Jar: newJar(t)}
@@ -103,7 +103,7 @@ func TestAnyHostCarriesWhatGoesToASandbox(t *testing.T) {
 	})
 
 	t.Run("a stream", func(t *testing.T) {
-		// The second part comes only after the first has arrived.
+		// The second part is sent only after the first has arrived.
 		var seen []string
 		err := two.Exec.ExecStream(ctx, b.id, line("", "echo first; until [ -e /tmp/seen ]; do sleep 0.05; done; echo second; exit 5"), func(e bothy.ExecEvent) error {
 			if text := strings.TrimSpace(e.Data); text != "" {
@@ -139,7 +139,7 @@ func TestAnyHostCarriesWhatGoesToASandbox(t *testing.T) {
 			return nil
 		})
 		if err != found {
-			t.Errorf("what happened at the other host: %v", err)
+			t.Errorf("events at the other host: %v", err)
 		}
 	})
 
@@ -151,7 +151,7 @@ func TestAnyHostCarriesWhatGoesToASandbox(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 			if got := there.download("/workspace/data"); got != string(content) {
-				t.Errorf("%s: %d bytes come back, or others", what, len(got))
+				t.Errorf("%s: %d bytes come back, or different ones", what, len(got))
 			}
 		}
 	})
@@ -205,7 +205,7 @@ func TestAnyHostCarriesWhatGoesToASandbox(t *testing.T) {
 	})
 }
 
-// raw sends a request to a server without the client.
+// raw sends a request to a server without using the client.
 func (s *server) raw(t *testing.T, method, path, body string, header http.Header) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.URL()+path, strings.NewReader(body))

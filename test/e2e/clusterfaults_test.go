@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
 )
 
-// newHostsOf starts hosts that share the database of a URL.
+// newHostsOf starts hosts that share the database at a URL.
 func newHostsOf(t *testing.T, url string, names ...string) []*server {
 	t.Helper()
 	return newHostsWith(t, func(_ int, settings, _ string) (string, string) { return settings, url }, names...)
@@ -32,7 +32,7 @@ func TestHostsWhileTheDatabaseComesAndGoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := b.at(two).sh("user", "echo here"); got != "here" {
-			t.Errorf("after %v, a command by the other host: %q", sig, got)
+			t.Errorf("after %v, a command through the other host: %q", sig, got)
 		}
 		two.newBox(t, bothy.SandboxCreate{MemoryMB: 64}).at(one).usable()
 	}
@@ -66,8 +66,8 @@ func TestHostsThroughPgBouncer(t *testing.T) {
 	wg.Wait()
 }
 
-// A database that was restored from an old backup lacks what hosts have. They do not end their
-// sandboxes because of it, and do not join it; with the newest database they continue.
+// A database restored from an old backup lacks sandboxes that hosts have. Hosts do not end these, and
+// refuse to use that database; with the newest database they continue.
 func TestHostsRefuseAnOldDatabase(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.ForTest(t)
@@ -83,11 +83,11 @@ func TestHostsRefuseAnOldDatabase(t *testing.T) {
 			t.Error("a host continues with an old database")
 		}
 		if log := strings.Join(s.Log(), "\n"); !strings.Contains(log, "the database is older than this host") {
-			t.Errorf("it does not say why it ends:\n%s", log)
+			t.Errorf("the log does not say why it ends:\n%s", log)
 		}
 	}
 	if len(one.Processes(b.id)) == 0 {
-		t.Fatal("its sandbox has ended")
+		t.Fatal("the sandbox of a host has ended")
 	}
 	if err := one.Start(); err == nil {
 		t.Fatal("a host has joined an old database")
@@ -99,6 +99,6 @@ func TestHostsRefuseAnOldDatabase(t *testing.T) {
 		}
 	}
 	if got := b.at(two).read("/workspace/file"); got != "content" {
-		t.Errorf("afterwards its file holds %q", got)
+		t.Errorf("afterwards its file contains %q", got)
 	}
 }

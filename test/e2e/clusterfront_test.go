@@ -15,7 +15,7 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-// send sends a request as a browser or an agent does, and returns the answer, whose body is unread.
+// send sends a request as a browser or an agent does, and returns the answer with its body unread.
 func (s *server) send(ctx context.Context, t *testing.T, method, path, body string, header http.Header) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, s.URL()+path, strings.NewReader(body))
@@ -31,8 +31,8 @@ func (s *server) send(ctx context.Context, t *testing.T, method, path, body stri
 	return res
 }
 
-// A balancer may send each request of a browser to another host: links to the console, logins and
-// logging out are valid on all of them.
+// A load balancer may send each request of a browser to another host: links to the console, logins and
+// logouts apply to all of them.
 func TestAnyHostKnowsALogin(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
@@ -77,7 +77,7 @@ func TestAnyHostKnowsALogin(t *testing.T) {
 		t.Fatalf("logging out: %d %s", status, text)
 	}
 	if _, err := io.Copy(io.Discard, stream.Body); ctx.Err() != nil {
-		t.Errorf("what was opened at the other host continues: %v", err)
+		t.Errorf("a stream that was opened at the other host continues: %v", err)
 	}
 	for _, s := range hosts {
 		if status, text := s.raw(t, http.MethodGet, "/v1/sandboxes", "", page); status != http.StatusUnauthorized {
@@ -86,7 +86,7 @@ func TestAnyHostKnowsALogin(t *testing.T) {
 	}
 }
 
-// agent is a client of a revision of the agents' protocol that has sessions.
+// agent is a client of an MCP revision that has sessions.
 type agent struct {
 	*testing.T
 	ctx     context.Context
@@ -131,7 +131,7 @@ func (a *agent) call(s *server, method, params string) string {
 	return ""
 }
 
-// The messages of a session may go to any host, also after the host that began it was restarted or
+// The messages of a session may go to any host, even after the host that began it was restarted or
 // lost.
 func TestAnyHostContinuesTheSessionOfAnAgent(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestAnyHostContinuesTheSessionOfAnAgent(t *testing.T) {
 	a := &agent{T: t, ctx: ctx}
 	a.call(one, "initialize", `{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
 	if a.session == "" {
-		t.Fatal("there is no session")
+		t.Fatal("the answer has no session id")
 	}
 	if res := two.send(ctx, t, http.MethodPost, "/api/sandboxes/mcp", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, a.header(two)); res.StatusCode != http.StatusAccepted {
 		t.Fatalf("a notification to the other host: %s", res.Status)
@@ -196,16 +196,16 @@ func TestAnyHostContinuesTheSessionOfAnAgent(t *testing.T) {
 	b := &agent{T: t, ctx: ctx}
 	b.call(one, "initialize", `{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
 	if res := two.send(ctx, t, http.MethodDelete, "/api/sandboxes/mcp", "", b.header(two)); res.StatusCode != http.StatusNoContent {
-		t.Errorf("the end of a session, by the other host: %s", res.Status)
+		t.Errorf("ending a session at the other host: %s", res.Status)
 	}
 	for _, s := range hosts {
 		if res := s.send(ctx, t, http.MethodPost, "/api/sandboxes/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`, b.header(s)); res.StatusCode != http.StatusNotFound {
-			t.Errorf("a session that has ended, at %s: %s", s.Address, res.Status)
+			t.Errorf("an ended session at %s: %s", s.Address, res.Status)
 		}
 	}
 }
 
-// The limits of a plan apply to all hosts together, also to concurrent requests.
+// The limits of a plan apply to all hosts together, even to concurrent requests.
 func TestHostsCountAPlanTogether(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two")
@@ -266,13 +266,13 @@ func TestHostsCountAPlanTogether(t *testing.T) {
 		return sb.ID, nil
 	}
 	if done, refused := together(2*most, create); done != most || refused != most {
-		t.Fatalf("%d were made and %d refused, and the plan has %d", done, refused, most)
+		t.Fatalf("%d were created and %d refused, but the plan allows %d", done, refused, most)
 	}
 	list, err := doors[0].Sandboxes.List(ctx, bothy.SandboxFilter{})
 	if err != nil || len(list.Items) != most {
-		t.Errorf("%d are listed, with those that were refused: %v", len(list.Items), err)
+		t.Errorf("%d are listed, including refused ones: %v", len(list.Items), err)
 	}
-	// Paused ones do not count, and concurrent resumes do not exceed the limit.
+	// Paused sandboxes do not count, and concurrent resumes do not exceed the limit.
 	for _, id := range made {
 		if _, err := doors[1].Snapshots.Pause(ctx, id, bothy.PauseOptions{}); err != nil {
 			t.Fatal(err)
@@ -281,18 +281,18 @@ func TestHostsCountAPlanTogether(t *testing.T) {
 	first := made
 	made = nil
 	if done, refused := together(most-2, create); done != most-2 || refused != 0 {
-		t.Fatalf("%d were made and %d refused while all others sleep", done, refused)
+		t.Fatalf("%d were created and %d refused while all others are paused", done, refused)
 	}
 	done, refused := together(len(first), func(c *client.Client, i int) (string, error) {
 		_, err := c.Snapshots.Resume(ctx, first[i], bothy.ResumeOptions{})
 		return "", err
 	})
 	if done != 2 || refused != most-2 {
-		t.Errorf("%d woke and %d were refused, and there was room for 2", done, refused)
+		t.Errorf("%d were resumed and %d refused, but there was room for 2", done, refused)
 	}
 	for i, c := range doors {
 		if l, err := c.Limits.Limits(ctx); err != nil || l.Sandboxes.Used != most {
-			t.Errorf("the limits by host %d: %+v, %v", i, l, err)
+			t.Errorf("the limits at host %d: %+v, %v", i, l, err)
 		}
 	}
 }

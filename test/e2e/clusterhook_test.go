@@ -16,8 +16,8 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// The command that the Helm chart runs before a pod ends moves the sandboxes of the host that it
-// is on, though the name in the host's certificate leads elsewhere and nobody knows its authority.
+// The chart's preStop hook moves the sandboxes off its host, even if the name in the host's certificate
+// resolves to another address and its authority is unknown.
 func TestAHostWithTLSIsDrainedByItsHook(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -31,9 +31,9 @@ func TestAHostWithTLSIsDrainedByItsHook(t *testing.T) {
 	one, two := hosts[0], hosts[1]
 	u, err := url.Parse(two.URL())
 	if err != nil || u.Hostname() != "api.bothy.invalid" {
-		t.Fatalf("the host is called %s: %v", two.URL(), err)
+		t.Fatalf("the host's URL is %s: %v", two.URL(), err)
 	}
-	// The test itself finds the host, for what it clears away at its end.
+	// The test's own client needs the right address for its clean-up.
 	two.Client = client.New(two.URL(), two.Key, client.WithHTTPClient(&http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -48,15 +48,15 @@ func TestAHostWithTLSIsDrainedByItsHook(t *testing.T) {
 	_, hook, _ := strings.Cut(string(chart), `command: ["bothy", `)
 	hook, _, ok := strings.Cut(hook, "]")
 	if !ok {
-		t.Fatal("the chart has no such hook")
+		t.Fatal("the chart has no preStop hook")
 	}
 	args := strings.Split(strings.ReplaceAll(hook, `"`, ""), ", ")
-	args[len(args)-1] = "60s" // in place of the value of the chart
+	args[len(args)-1] = "60s" // replaces the chart's value
 	program, err := testserver.Program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As in a pod: the key is in the file that the server wrote at its first start.
+	// As in a pod, the key is in the file that the server wrote at its first start.
 	config := filepath.Join(t.TempDir(), "bothy")
 	key, err := os.ReadFile(filepath.Join(two.Dir, "credentials.json"))
 	if err == nil {

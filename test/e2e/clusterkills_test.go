@@ -37,7 +37,7 @@ func kills(t *testing.T) int {
 func TestHostsAreKilledAtRandom(t *testing.T) {
 	t.Parallel()
 	names := []string{"one", "two", "three"}
-	// A host is unavailable for so short a time that it is not given up.
+	// A host is unavailable too briefly to be given up.
 	hosts := newHosts(t, names...)
 	n := kills(t)
 	seed := rand.Uint64()
@@ -103,12 +103,12 @@ func TestHostsAreKilledAtRandom(t *testing.T) {
 			for _, s := range hosts {
 				sb, err := s.create(client.WithIdempotencyKey(ctx, key), smallest)
 				if err != nil {
-					t.Fatalf("round %d: a request that was done is repeated: %v", round, err)
+					t.Fatalf("round %d: a completed request failed when it was repeated: %v", round, err)
 				}
 				answers[key][sb.ID] = true
 			}
 			if len(answers[key]) != 1 {
-				t.Errorf("round %d: the request %s was answered with %v", round, key, answers[key])
+				t.Errorf("round %d: the request %s got the answers %v", round, key, answers[key])
 			}
 			for id := range answers[key] {
 				if err := hosts[0].Sandboxes.Terminate(ctx, id); err != nil {
@@ -126,7 +126,7 @@ func TestHostsAreKilledAtRandom(t *testing.T) {
 	}
 }
 
-// settled checks that a sandbox is on exactly one host and complete.
+// settled checks that a sandbox is complete and on exactly one host.
 func (b *box) settled(t *testing.T, hosts []*server, what, content string) {
 	t.Helper()
 	eventually(t, what+": it is running or paused", func() bool {
@@ -144,7 +144,7 @@ func (b *box) settled(t *testing.T, hosts []*server, what, content string) {
 	var found string
 	defer func() {
 		if t.Failed() {
-			t.Logf("%s: on the hosts there was, last: %s (running: %v, now %s)", what, found, running, b.get().State)
+			t.Logf("%s: last found on the hosts: %s (running: %v, now %s)", what, found, running, b.get().State)
 		}
 	}()
 	eventually(t, what+": it is on one host", func() bool {
@@ -166,9 +166,9 @@ func (b *box) settled(t *testing.T, hosts []*server, what, content string) {
 			if err == nil && sb.State == bothy.StatePaused {
 				_, err = through.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{})
 			}
-			// What was asked for when the host died may still be under way.
+			// The request that was in progress when the host died may still be running.
 			if err != nil && !retriable(err) && bothy.ErrorCode(err) != bothy.CodeConflict {
-				t.Fatalf("%s: it does not wake: %v", what, err)
+				t.Fatalf("%s: it cannot be resumed: %v", what, err)
 			}
 			r, err := b.at(through).exec(line("", "cat /workspace/file"))
 			if err == nil {
@@ -177,7 +177,7 @@ func (b *box) settled(t *testing.T, hosts []*server, what, content string) {
 			return err == nil
 		})
 		if got != content {
-			t.Errorf("%s: its file has %q", what, got)
+			t.Errorf("%s: its file contains %q", what, got)
 		}
 	}
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// load is the work of users in sandboxes, through all hosts: each appends lines to a file, and counts
-// them. An error must name its reason and be retriable.
+// load is users working in sandboxes through all hosts: each appends lines to a file and counts them.
+// Errors must name their reason and be retriable.
 type load struct {
 	t     *testing.T
 	hosts []*server
 	boxes []*box
-	// closed are hosts that get no requests, as a balancer arranges before a server is stopped.
+	// closed are hosts that get no requests, as load balancers arrange before a server is stopped.
 	closed  []sync.RWMutex
 	stop    context.CancelFunc
 	users   sync.WaitGroup
@@ -38,7 +38,7 @@ type load struct {
 	unknown []int64
 }
 
-// breathe is the pause between repetitions, which leaves processor time to the servers.
+// breathe pauses between repetitions, to leave processor time to the servers.
 func breathe() { time.Sleep(20 * time.Millisecond) }
 
 // newLoad starts one user for each sandbox, and a process in it.
@@ -79,14 +79,14 @@ func (l *load) use(i int, b *box) {
 	n, err := strconv.ParseInt(strings.TrimSpace(r.Stdout), 10, 64)
 	more := n - l.did[i].Load() - 1
 	if err != nil || more < 0 || more > l.unknown[i] {
-		l.t.Errorf("sandbox %d has %q lines after %d commands, and %d of which nobody knows", i, r.Stdout, l.did[i].Load(), l.unknown[i])
+		l.t.Errorf("sandbox %d has %q lines after %d commands and %d with an unknown outcome", i, r.Stdout, l.did[i].Load(), l.unknown[i])
 		l.stop()
 	}
 	l.unknown[i] -= more
 	l.did[i].Store(n)
 }
 
-// retriable reports whether an error names its reason, and says that the call can be made again.
+// retriable reports whether an error names its reason and says that the call can be retried.
 func retriable(err error) bool {
 	e := bothy.AsError(err)
 	switch e.Code {
@@ -96,7 +96,7 @@ func retriable(err error) bool {
 	return false
 }
 
-// worked waits until every user has completed a command from now on.
+// worked waits until every user has completed another command.
 func (l *load) worked() {
 	l.t.Helper()
 	before := make([]int64, len(l.did))
@@ -128,8 +128,8 @@ func (l *load) ends() {
 	l.t.Logf("%d refusals", l.refused.Load())
 }
 
-// Each host is drained and restarted with another build of the program in turn, while all sandboxes are
-// used. No request fails.
+// Each host in turn is drained and restarted with another build of the program, while all sandboxes are
+// in use. No request fails.
 func TestHostsAreUpgradedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two", "three")
@@ -141,7 +141,7 @@ func TestHostsAreUpgradedOneAfterTheOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The same program with other bytes, unless another build is given.
+	// The same program with different bytes, unless another build is given.
 	other := os.Getenv("BOTHY_TEST_UPGRADE_B")
 	if other == "" {
 		other = filepath.Join(hosts[0].Dir, "bothy-other")
@@ -195,7 +195,7 @@ func copyOf(from, to string) error {
 	if _, err := io.Copy(out, in); err != nil {
 		return err
 	}
-	// Appended bytes do not affect a program.
+	// Appended bytes do not change how a program runs.
 	if _, err := out.WriteString("another build\n"); err != nil {
 		return err
 	}
@@ -240,7 +240,8 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 	}
 	l := newLoad(t, hosts, boxes)
 	l.worked()
-	// Each request has an idempotency key, and is repeated until it succeeds: as many sandboxes as requests.
+	// Each request has an idempotency key and is repeated until it succeeds, so there must be exactly one
+	// sandbox for each request.
 	ctx, enough := context.WithCancel(t.Context())
 	var made sync.WaitGroup
 	var all, doubled atomic.Int64
@@ -252,7 +253,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 				breathe()
 				var err error
 				if sb, err = hosts[try%2].create(key, smallest); err != nil && !retriable(err) {
-					t.Errorf("a sandbox is not made: %v", err)
+					t.Errorf("creating a sandbox: %v", err)
 					return
 				}
 			}
@@ -261,7 +262,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 				breathe()
 			}
 			if err != nil {
-				t.Errorf("a request that was done is repeated: %v", err)
+				t.Errorf("a completed request failed when it was repeated: %v", err)
 				return
 			}
 			if all.Add(1); again.ID != sb.ID {
@@ -271,7 +272,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 				breathe()
 			}
 			if err != nil {
-				t.Errorf("a sandbox does not end: %v", err)
+				t.Errorf("terminating a sandbox: %v", err)
 				return
 			}
 		}
@@ -283,7 +284,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 		before := all.Load()
 		eventually(t, "sandboxes are made", func() bool { return all.Load() > before+1 || t.Failed() })
 	}
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT} { // an orderly end, and a crash
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT} { // a fast shutdown, and a crash
 		now.End(sig)
 		if err := now.Run(); err != nil {
 			t.Fatal(err)
@@ -312,7 +313,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 	made.Wait()
 	l.ends()
 	if n := doubled.Load(); n > 0 {
-		t.Errorf("%d of %d requests were answered in two ways", n, all.Load())
+		t.Errorf("%d of %d requests got two different answers", n, all.Load())
 	}
 	for _, h := range must(hosts[0].Hosts.Hosts(t.Context())) {
 		if h.State != bothy.HostUp {

@@ -9,8 +9,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Sandboxes of a host that dies follow their on_host_loss: they are resumed elsewhere at once or paused
-// at their last snapshot in the object storage, or they end.
+// The sandboxes of a host that dies follow their on_host_loss: they are resumed elsewhere at once,
+// paused at their last snapshot in the object storage, or ended.
 func TestAHostDiesWithItsSandboxes(t *testing.T) {
 	t.Parallel()
 	hosts, _ := newStoringHosts(t, "one", "two", "three")
@@ -38,15 +38,15 @@ func TestAHostDiesWithItsSandboxes(t *testing.T) {
 		e := two.awaitEvent(t, b.id, bothy.EventSandboxResumed)
 		age, err := strconv.Atoi(e.Data["age_seconds"])
 		if err != nil || e.Data["after"] != bothy.EventSandboxHostLost || e.Data["kind"] != string(bothy.SnapshotMemory) {
-			t.Errorf("the event of the resume says %v", e.Data)
+			t.Errorf("the event of the resume has %v", e.Data)
 		}
 		on := b.at([]*server{two, three}[i%2])
 		if got := on.sh("", "kill -0 $(cat /tmp/pid) && cat /tmp/pid"); got != was[b.id] {
-			t.Errorf("the process that counts is %q, and was %s", got, was[b.id])
+			t.Errorf("the counting process is %q, and was %s", got, was[b.id])
 		}
 		t.Logf("a sandbox answers again %v after the death of its host, %d seconds older than it was when that was noticed", time.Since(died).Round(100*time.Millisecond), age)
 		if got := on.read("/workspace/file"); got != "then" {
-			t.Errorf("the file holds %q", got)
+			t.Errorf("the file contains %q", got)
 		}
 		sb, err := three.Sandboxes.Get(t.Context(), b.id)
 		if err != nil || sb.State != bothy.StateRunning || sb.HostLoss == nil || sb.HostLoss.Host != "one" || sb.HostLoss.NextResumeAt != nil {
@@ -61,7 +61,7 @@ func TestAHostDiesWithItsSandboxes(t *testing.T) {
 	if _, err := two.Snapshots.Resume(t.Context(), paused.id, bothy.ResumeOptions{}); err != nil {
 		t.Error(err)
 	} else if got := paused.at(three).read("/workspace/file"); got != "then" {
-		t.Errorf("the file holds %q", got)
+		t.Errorf("the file contains %q", got)
 	}
 	if sb, err := three.Sandboxes.Get(t.Context(), failed.id); err != nil || sb.State != bothy.StateFailed || sb.Ended.Reason != bothy.EndHostLost {
 		t.Errorf("%+v %v", sb, err)
@@ -73,10 +73,10 @@ func TestAHostDiesWithItsSandboxes(t *testing.T) {
 		t.Fatalf("%+v %v", again, err)
 	}
 	if got := failed.at(two).sh("", "ls /workspace"); got != "" {
-		t.Errorf("one that was started again has %q", got)
+		t.Errorf("a restarted sandbox has %q", got)
 	}
 	if _, err := two.Sandboxes.Restart(t.Context(), failed.id); bothy.ErrorCode(err) != bothy.CodeConflict {
-		t.Errorf("one that runs was started again: %v", err)
+		t.Errorf("a running sandbox was restarted: %v", err)
 	}
 
 	if err := one.Start(); err != nil {
@@ -84,14 +84,13 @@ func TestAHostDiesWithItsSandboxes(t *testing.T) {
 	}
 	for _, b := range []*box{boxes[bothy.HostLossResume][0], boxes[bothy.HostLossResume][1], paused, failed} {
 		if left := one.Processes(b.id); len(left) > 0 {
-			t.Errorf("of a sandbox that is on another host there is: %v", left)
+			t.Errorf("left of a sandbox that is on another host: %v", left)
 		}
 		b.usable()
 	}
 }
 
-// A sandbox that waits to be resumed and finds no host with room reports that, and is resumed once there
-// is one.
+// A sandbox that cannot be resumed because no host has room reports that, and is resumed once one has.
 func TestAHostDiesAndTheOthersAreFull(t *testing.T) {
 	t.Parallel()
 	hosts, _ := newStoringHosts(t, "one", "two")
@@ -113,7 +112,7 @@ func TestAHostDiesAndTheOthersAreFull(t *testing.T) {
 	}
 	e := two.awaitEvent(t, b.id, bothy.EventSandboxNotResumed)
 	if e.Data["attempts"] != "1" || e.Data["next_resume_at"] == "" || e.Data["detail"] != "no host had room for it" {
-		t.Errorf("it says %v", e.Data)
+		t.Errorf("the event has %v", e.Data)
 	}
 	sb, err := two.Sandboxes.Get(t.Context(), b.id)
 	if err != nil || sb.State != bothy.StatePaused || sb.HostLoss == nil || sb.HostLoss.ResumeAttempts == 0 || sb.HostLoss.Problem == "" {
@@ -124,7 +123,7 @@ func TestAHostDiesAndTheOthersAreFull(t *testing.T) {
 	}
 	two.awaitEvent(t, b.id, bothy.EventSandboxResumed)
 	if got := b.at(two).read("/workspace/file"); got != "then" {
-		t.Errorf("the file holds %q", got)
+		t.Errorf("the file contains %q", got)
 	}
 	if err := one.Start(); err != nil {
 		t.Fatal(err)
@@ -149,7 +148,7 @@ func (b *box) awaitCheckpoint() *bothy.Snapshot {
 		return found
 	}
 	look()
-	// The first new one may have begun before; the second did not.
+	// The first new checkpoint may have begun before the call, but not the second.
 	fresh := 0
 	for deadline := time.Now().Add(hangs); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if n := look(); n != nil {
@@ -158,12 +157,12 @@ func (b *box) awaitCheckpoint() *bothy.Snapshot {
 			}
 		}
 	}
-	b.Fatalf("no checkpoint of sandbox %s came to the object storage", b.id)
+	b.Fatalf("no checkpoint of sandbox %s reached the object storage", b.id)
 	return nil
 }
 
-// Checkpoints limit how much is lost with a host, also of a sandbox that was moved, and delay no
-// command.
+// Checkpoints limit how much is lost with a host, even for a sandbox that was moved, and do not delay
+// commands.
 func TestAHostDiesAndACheckpointIsLeft(t *testing.T) {
 	t.Parallel()
 	hosts, _ := newStoringHosts(t, "one", "two")
@@ -194,7 +193,7 @@ func TestAHostDiesAndACheckpointIsLeft(t *testing.T) {
 	}()
 	n := b.awaitCheckpoint()
 	stop()
-	t.Logf("the longest of the commands all the while took %v", <-longest)
+	t.Logf("the longest command took %v", <-longest)
 	b.write("/workspace/file", "later")
 	if err := two.Kill(); err != nil {
 		t.Fatal(err)
@@ -203,19 +202,19 @@ func TestAHostDiesAndACheckpointIsLeft(t *testing.T) {
 	e := one.awaitEvent(t, b.id, bothy.EventSandboxResumed)
 	b = b.at(one)
 	if got := b.sh("", "kill -0 $(cat /tmp/pid) && cat /tmp/pid"); got != pid {
-		t.Errorf("the process that counts is %q, and was %s", got, pid)
+		t.Errorf("the counting process is %q, and was %s", got, pid)
 	}
 	t.Logf("it answers again %v after the death of its host, as it was %s seconds before that was noticed", time.Since(died).Round(100*time.Millisecond), e.Data["age_seconds"])
 	if got := b.read("/workspace/file"); got != "moved" && got != "later" {
-		t.Errorf("the file holds %q", got)
+		t.Errorf("the file contains %q", got)
 	}
 	if lost := one.awaitHostLost(t, b.id); lost.Data["snapshot_id"] != e.Data["snapshot_id"] {
 		t.Errorf("it was paused in %s and resumed from %s", lost.Data["snapshot_id"], e.Data["snapshot_id"])
 	}
 	if at, err := one.Snapshots.Snapshot(t.Context(), e.Data["snapshot_id"]); err != nil || !at.Checkpoint || at.CreatedAt.Before(n.CreatedAt) {
-		t.Errorf("it was resumed from %+v, and there was %s of %v: %v", at, n.ID, n.CreatedAt, err)
+		t.Errorf("it was resumed from %+v, want %s of %v: %v", at, n.ID, n.CreatedAt, err)
 	}
-	// They continue where it is now.
+	// Checkpoints continue on the new host.
 	b.awaitCheckpoint()
 	if err := one.Sandboxes.Terminate(t.Context(), b.id); err != nil {
 		t.Fatal(err)

@@ -23,12 +23,12 @@ func (b *box) moveTo(host string) *bothy.MovedSandbox {
 		b.Fatal(err)
 	}
 	if m.To != host || m.SandboxID != b.id {
-		b.Errorf("it was moved so: %+v", m)
+		b.Errorf("the result of the move is %+v", m)
 	}
 	return m
 }
 
-// hostOf finds which host has how many sandboxes.
+// sandboxesOn returns how many sandboxes each host has.
 func sandboxesOn(t *testing.T, s *server) map[string]int {
 	t.Helper()
 	all, err := s.Hosts.Hosts(t.Context())
@@ -73,12 +73,12 @@ func TestASandboxIsMoved(t *testing.T) {
 		t.Error("the other host has no process of it")
 	}
 	if n := count(); n < before {
-		t.Errorf("its process counts %d after %d", n, before)
+		t.Errorf("its process is at %d after %d", n, before)
 	}
 	eventually(t, "its process goes on", func() bool { return count() > before })
 	is := b.get()
 	if is.State != bothy.StateRunning || !is.StartedAt.Equal(*was.StartedAt) || !is.ExpiresAt.Equal(*was.ExpiresAt) {
-		t.Errorf("it was %+v and is %+v", was, is)
+		t.Errorf("before the move it was %+v, and after it %+v", was, is)
 	}
 	if got := b.at(two).sh("", "echo $NAME; cat /workspace/file; hostname"); got != "value\nlater\n"+b.sh("", "hostname") {
 		t.Errorf("on the other host: %q", got)
@@ -92,7 +92,7 @@ func TestASandboxIsMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := b.sh("", "cat /workspace/file"); got != "content" {
-		t.Errorf("turned back it has %q", got)
+		t.Errorf("after a rollback it has %q", got)
 	}
 
 	b.write("/workspace/file", "paused")
@@ -122,7 +122,7 @@ func TestASandboxIsMoved(t *testing.T) {
 	}
 	eventually(t, "its process goes on again", func() bool { n := count(); return count() > n })
 	if left := two.Processes(b.id); len(left) > 0 {
-		t.Errorf("on the other host there is %v", left)
+		t.Errorf("left on the other host: %v", left)
 	}
 	var moved []string
 	err = two.Events.Events(t.Context(), bothy.EventFilter{SandboxID: b.id}, func(e bothy.Event) error {
@@ -132,7 +132,7 @@ func TestASandboxIsMoved(t *testing.T) {
 		return nil
 	})
 	if err != nil || !slices.Equal(moved, []string{"one>two", "two>one"}) {
-		t.Errorf("the events tell of %v, %v", moved, err)
+		t.Errorf("the events have %v, %v", moved, err)
 	}
 
 	for what, c := range map[string]struct {
@@ -176,8 +176,8 @@ func TestASandboxIsMovedInAVirtualMachine(t *testing.T) {
 	}
 }
 
-// A drain does not disturb users: commands that run in the sandboxes during it, through a third host,
-// their own and the one that they move to, all succeed exactly once.
+// A drain does not disturb users: commands that run meanwhile, through a third host, the old host and
+// the new one, all succeed exactly once.
 func TestAHostIsDrainedUnderLoad(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(t, "one", "two", "three")
@@ -229,7 +229,7 @@ func TestAHostIsDrainedUnderLoad(t *testing.T) {
 	}
 	for i := range did {
 		if i < n-1 && did[i].Load() == 0 {
-			t.Errorf("nothing was done in sandbox %d", i)
+			t.Errorf("no command ran in sandbox %d", i)
 		}
 	}
 	for _, b := range boxes[:n-1] {
@@ -243,15 +243,15 @@ func TestAHostIsDrainedUnderLoad(t *testing.T) {
 		return nil
 	})
 	if err != nil || len(still) != n-1 {
-		t.Errorf("the events tell of %v, %v", still, err)
+		t.Errorf("the events have %v, %v", still, err)
 	} else {
 		slices.Sort(still)
 		t.Logf("they were frozen for %v ms", still)
 	}
-	// It takes none until it is uncordoned.
+	// It takes no sandboxes until it is uncordoned.
 	sb := hosts[0].newBox(t, smallest)
 	if on := sandboxesOn(t, hosts[1]); on["one"] != 0 {
-		t.Errorf("a host that is drained took %s: %v", sb.id, on)
+		t.Errorf("a drained host took %s: %v", sb.id, on)
 	}
 	if out, err := hosts[1].cli(t, program, "host", "uncordon", "one"); err != nil {
 		t.Errorf("%v: %s", err, out)
@@ -293,8 +293,7 @@ func TestADrainThatCannotEnd(t *testing.T) {
 			t.Errorf("the host %s is %s", h.Name, h.State)
 		}
 	}
-	// A hook that runs before the server is stopped drains its host, until the server is started
-	// again.
+	// A hook that runs before the server is stopped drains its host until the server is restarted.
 	for _, h := range []string{"one", "two"} {
 		if _, err := one.Hosts.UpdateHost(t.Context(), h, bothy.HostUpdate{State: bothy.HostUp}); err != nil {
 			t.Fatal(err)
@@ -342,7 +341,7 @@ func TestHostsAreKilledWhileASandboxMoves(t *testing.T) {
 	for _, state := range []bothy.State{bothy.StateRunning, bothy.StatePaused} {
 		for _, c := range moveSteps {
 			if state == bothy.StatePaused && c.step == "move.awake" {
-				continue // it sleeps on
+				continue // it stays paused
 			}
 			t.Run(fmt.Sprintf("%s, %s at %s", state, c.dies, c.step), func(t *testing.T) {
 				b := one.ownBox(t)
@@ -397,7 +396,7 @@ func TestHostsAreKilledWhileASandboxMoves(t *testing.T) {
 					other = two
 				}
 				eventually(t, "nothing of it is on the other host", func() bool { return len(other.Processes(b.id)) == 0 })
-				// It can be moved as ever.
+				// It can still be moved.
 				to := "two"
 				if on["two"] == 1 {
 					to = "one"
@@ -421,7 +420,7 @@ func (s *server) ownBox(t *testing.T) *box {
 	return s.boxOn(t, "one", smallest)
 }
 
-// boxOn is a new sandbox on a host, wherever it was placed.
+// boxOn creates a sandbox and moves it to a host unless it is placed there.
 func (s *server) boxOn(t *testing.T, name string, req bothy.SandboxCreate) *box {
 	t.Helper()
 	b := s.newBox(t, req)

@@ -21,9 +21,9 @@ import (
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
 )
 
-// wires is a network with a namespace for each node. Any two nodes can be cut off from each other:
-// packets between them are then silently lost. This computer is in the network too, at the address self,
-// and is never cut off.
+// wires is a network with a namespace for each node. Any two nodes can be cut off from each other, so
+// that packets between them are silently lost. This computer is in the network too, at the address
+// self, and is never cut off.
 type wires struct {
 	*testing.T
 	name  string
@@ -31,11 +31,11 @@ type wires struct {
 	nodes []string
 }
 
-// newWires makes a network of nodes. It needs root and iproute2, but no firewall of the kernel.
+// newWires makes a network of nodes. It needs root and iproute2, but no firewall support in the kernel.
 func newWires(t *testing.T, nodes ...string) *wires {
 	t.Helper()
 	w := &wires{T: t, nodes: nodes}
-	// The network of another process is locked; one that has ended may have left its network behind.
+	// Networks of running processes are locked; a process that has ended may have left its network behind.
 	for n := 100; ; n++ {
 		if n == 200 {
 			t.Fatal("no network is free")
@@ -57,7 +57,7 @@ func newWires(t *testing.T, nodes ...string) *wires {
 		break
 	}
 	w.remove()
-	// The bridge is in a namespace of its own, where no firewall of this computer looks at it.
+	// The bridge has its own namespace, so that this computer's firewall does not apply to it.
 	hub := w.name + "-net"
 	w.ip("netns", "add", hub)
 	w.ip("-n", hub, "link", "add", "bridge", "type", "bridge")
@@ -161,7 +161,7 @@ func listenIn(namespace, address string) (l net.Listener, err error) {
 	defer other.Close()
 	done := make(chan struct{})
 	go func() {
-		// The thread must not end: those programs would end with it that were started from it.
+		// The thread must not end, since programs that were started from it would end with it.
 		runtime.LockOSThread()
 		if err = unix.Setns(int(other.Fd()), unix.CLONE_NEWNET); err == nil {
 			l, err = net.Listen("tcp4", address)
@@ -197,8 +197,8 @@ func carryTo(ctx context.Context, near net.Conn, network, address string) {
 	both.Wait()
 }
 
-// farHosts are hosts in separate namespaces, which reach the database and the object storage over the
-// same network.
+// farHosts are hosts in separate namespaces that reach the database and the object storage over one
+// network.
 type farHosts struct {
 	*wires
 	hosts   []*server
@@ -237,7 +237,7 @@ func newFarHosts(t *testing.T, leaseSeconds int, settings func(self string) stri
 		s := stoppedServer(t)
 		s.NoPool, s.Store, s.Env = true, database, []string{"BOTHY_KERNELS=" + kernels}
 		s.Args = []string{"--listen", f.address(name) + ":7700"}
-		// Not by ip netns exec, which hides the cgroups.
+		// Not with ip netns exec, which hides the cgroups.
 		s.Wrap = []string{"nsenter", "--net=/run/netns/" + f.namespace(name)}
 		s.Settings = fmt.Sprintf("insecure: true\ncluster:\n  name: %s\n  listen: %s:7710\n  lease_seconds: %d\nblobs: %s\n%s", name, f.address(name), leaseSeconds, bucket, more)
 		if i > 0 {
@@ -249,7 +249,7 @@ func newFarHosts(t *testing.T, leaseSeconds int, settings func(self string) stri
 		f.hosts = append(f.hosts, s)
 	}
 	t.Cleanup(func() {
-		if t.Failed() { // hosts end faster on a whole network
+		if t.Failed() { // hosts stop faster with a working network
 			for i, a := range f.nodes {
 				for _, b := range f.nodes[:i] {
 					_ = exec.Command("ip", "-n", f.namespace(a), "neigh", "del", f.address(b), "dev", "eth0").Run()

@@ -17,7 +17,7 @@ import (
 func TestAHostThatIsFullLeavesSandboxesToOthers(t *testing.T) {
 	t.Parallel()
 	hosts := newHostsWith(t, func(i int, settings, store string) (string, string) {
-		if i == 1 { // it looks as good as any, and refuses all
+		if i == 1 { // it looks as good as the others, but refuses everything
 			settings += "sandboxes: {min_free_memory_mb: 100000000}\n"
 		}
 		return settings, store
@@ -66,7 +66,7 @@ func TestAHostThatIsFullLeavesSandboxesToOthers(t *testing.T) {
 				p.SetProgressToken("token")
 				res, err := session.CallTool(ctx, p)
 				if err != nil || res.IsError {
-					t.Fatalf("an agent gets none: %+v %v", res, err)
+					t.Fatalf("an agent gets no sandbox: %+v %v", res, err)
 				}
 				made, _ := res.StructuredContent.(map[string]any)
 				id, _ := made["id"].(string)
@@ -76,14 +76,14 @@ func TestAHostThatIsFullLeavesSandboxesToOthers(t *testing.T) {
 			if ids[id] = true; id == "" {
 				t.Error("a sandbox has no id")
 			}
-			// So that the one that refuses always looks better than the one that takes them.
+			// So that the host that refuses always looks better than the one that accepts.
 			if err := one.Sandboxes.Terminate(ctx, id); err != nil {
 				t.Error(err)
 			}
 		}
 	}
 	if len(ids) != 12 {
-		t.Errorf("%d sandboxes were made", len(ids))
+		t.Errorf("%d sandboxes were created", len(ids))
 	}
 	_, metrics := one.raw(t, http.MethodGet, "/metrics", "", http.Header{"Authorization": {"Bearer " + one.Key}})
 	if !strings.Contains(metrics, "bothy_placement_refusals_total") || strings.Contains(metrics, "bothy_placement_refusals_total 0\n") {

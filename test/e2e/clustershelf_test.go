@@ -15,7 +15,7 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// bare is the template that at first only the first host has.
+// bare is the template that only the first host has at the start.
 const bare = "python-3.12-bare"
 
 // ownTemplates gives each host its own folder of templates: the first has one template, the others none.
@@ -63,7 +63,7 @@ func ownTemplates(t *testing.T, name string) (folder func(i int) string) {
 	return folder
 }
 
-// newOwnHosts starts hosts of which only the first has a template.
+// newOwnHosts starts hosts, of which only the first has a template.
 func newOwnHosts(t *testing.T, names ...string) (hosts []*server, folder func(i int) string) {
 	t.Helper()
 	folder = ownTemplates(t, bare)
@@ -73,7 +73,7 @@ func newOwnHosts(t *testing.T, names ...string) (hosts []*server, folder func(i 
 	return hosts, folder
 }
 
-// only has new sandboxes made on one host.
+// only cordons all hosts but one, so that new sandboxes are created there.
 func only(t *testing.T, hosts []*server, names []string, name string) {
 	t.Helper()
 	for _, other := range names {
@@ -99,9 +99,9 @@ func (s *server) templateNames(t *testing.T) (list []string) {
 	return list
 }
 
-// All hosts can use a template of one host, without an import. A template that was removed while a host
-// was unavailable does not return with that host.
-func TestHostsHaveTemplatesInCommon(t *testing.T) {
+// All hosts can use a template of one host without importing it. A template that was removed while a
+// host was unavailable does not return with that host.
+func TestHostsShareTemplates(t *testing.T) {
 	t.Parallel()
 	names := []string{"one", "two"}
 	hosts, folder := newOwnHosts(t, names...)
@@ -127,7 +127,7 @@ func TestHostsHaveTemplatesInCommon(t *testing.T) {
 		t.Fatalf("the hosts have %v", on)
 	}
 	if got := made.read("/workspace/file"); got != "captured" {
-		t.Errorf("the template of the other host has %q", got)
+		t.Errorf("the other host's template has %q", got)
 	}
 	for _, id := range []string{made.id, b.id} {
 		if err := one.Sandboxes.Terminate(t.Context(), id); err != nil {
@@ -141,7 +141,7 @@ func TestHostsHaveTemplatesInCommon(t *testing.T) {
 		t.Fatal(err)
 	}
 	if links, _ := filepath.Glob(filepath.Join(folder(0), "mine", "@*")); len(links) == 0 {
-		t.Error("the test needs a host that has the name in its folder")
+		t.Error("the test needs a host whose folder has the name")
 	}
 	if err := one.Start(); err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestHostsHaveTemplatesInCommon(t *testing.T) {
 			t.Errorf("after the removal a host lists %q", got)
 		}
 		if _, err := h.Sandboxes.Create(t.Context(), bothy.SandboxCreate{Template: "mine:v2", MemoryMB: 64}); bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {
-			t.Errorf("a template that was removed: %v", err)
+			t.Errorf("a removed template: %v", err)
 		}
 	}
 	if links, _ := filepath.Glob(filepath.Join(folder(0), "mine", "@*")); len(links) > 0 {
@@ -188,11 +188,11 @@ func TestHostsFetchTemplatesFromObjectStorage(t *testing.T) {
 	}
 }
 
-// A snapshot of another engine build is resumed with its memory on a host that never had that build: the
-// host fetches it from the other host or, once that is lost, from the object storage.
-func TestHostsWakeWhatAnotherEngineBuildWrote(t *testing.T) {
+// A snapshot of another engine build is resumed with its memory on a host that never had that build:
+// the host fetches the build from the other host or, once that is lost, from the object storage.
+func TestHostsResumeSnapshotsOfAnotherEngineBuild(t *testing.T) {
 	t.Parallel()
-	older := testserver.Variant(t, "B") // before the servers' time counts
+	older := testserver.Variant(t, "B") // before the servers start, whose leases are short
 	for name, start := range map[string]func(t *testing.T, names ...string) []*server{
 		"host": func(t *testing.T, names ...string) []*server { return newHosts(t, names...) },
 		"object storage": func(t *testing.T, names ...string) []*server {
@@ -237,7 +237,7 @@ func TestHostsWakeWhatAnotherEngineBuildWrote(t *testing.T) {
 			}
 			two.logged(t, "an engine build was fetched", 1)
 			if got := b.at(two).sh("", "kill -0 $(cat /tmp/pid) && cat /tmp/pid"); got != was {
-				t.Errorf("the process that counts is %q, and was %s", got, was)
+				t.Errorf("the counting process is %q, and was %s", got, was)
 			}
 			if !one.Running() {
 				if err := one.Start(); err != nil {
@@ -265,9 +265,9 @@ func (s *server) buildThatLacks(t *testing.T, other *server) string {
 }
 
 // The first sandbox of a new host starts from the golden snapshot that another host has made.
-func TestHostsHaveGoldenSnapshotsInCommon(t *testing.T) {
+func TestHostsShareGoldenSnapshots(t *testing.T) {
 	t.Parallel()
-	const warmed = "python-3.12" // whose interpreter runs already in new sandboxes
+	const warmed = "python-3.12" // new sandboxes have a running interpreter
 	folder := ownTemplates(t, warmed)
 	names := []string{"one", "two"}
 	hosts := newHostsWith(t, func(i int, settings, store string) (string, string) {
@@ -293,10 +293,10 @@ func TestHostsHaveGoldenSnapshotsInCommon(t *testing.T) {
 	restart(two)
 	two.logged(t, "fetched the image of a template", 1)
 	two.logged(t, "golden snapshot is ready", 1)
-	t.Logf("a new host had started, and had the image and the golden snapshot, after %s", time.Since(begun))
+	t.Logf("a new host had started and fetched the image and the golden snapshot after %s", time.Since(begun))
 	begun = time.Now()
 	b := two.newBox(t, bothy.SandboxCreate{Template: warmed, MemoryMB: 512, DiskMB: 2048})
-	t.Logf("its first sandbox was there after %s", time.Since(begun))
+	t.Logf("its first sandbox was created after %s", time.Since(begun))
 	if on := sandboxesOn(t, one); on["two"] != 1 {
 		t.Fatalf("the hosts have %v", on)
 	}

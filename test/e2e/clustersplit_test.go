@@ -14,7 +14,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// boxOn is a new sandbox on a host.
+// boxOn creates a sandbox on a host.
 func (f *farHosts) boxOn(name string, req bothy.SandboxCreate) *box {
 	f.Helper()
 	return f.hosts[0].boxOn(f.T, name, req)
@@ -26,17 +26,17 @@ func (b *box) unanswered(what string) {
 	_, err := b.exec(line("", "true"))
 	e := bothy.AsError(err)
 	if err == nil || e.Code != bothy.CodeStore || e.RetryAfter == 0 || e.Hint == "" {
-		b.Errorf("%s: a command is answered with %+v", what, err)
+		b.Errorf("%s: a command ends with %+v", what, err)
 	}
 }
 
-// again waits until a sandbox can be used. Errors until then must be retriable.
+// again waits until a sandbox can be used. Errors before that must be retriable.
 func (b *box) again() {
 	b.Helper()
 	eventually(b.T, "the sandbox can be used again", func() bool {
 		_, err := b.exec(line("", "true"))
 		if e := bothy.AsError(err); err != nil && (e.Code != bothy.CodeStore || e.RetryAfter == 0) {
-			b.Fatalf("a command after the network is whole again: %v", err)
+			b.Fatalf("a command after the network is repaired: %v", err)
 		}
 		return err == nil
 	})
@@ -52,8 +52,8 @@ func (f *farHosts) allUp() {
 	}
 }
 
-// standsStill is what a host logs when it freezes its sandboxes because its lease was not renewed. An
-// idle one may be frozen before.
+// standsStill is what a host logs when it freezes its sandboxes because its lease was not renewed. Idle
+// sandboxes may already be frozen.
 const standsStill = "cannot renew this host's lease; its sandboxes are frozen"
 
 // awaitStill waits until a host's sandboxes are frozen because its lease was not renewed. On a busy
@@ -79,7 +79,7 @@ func (s *server) awaitStill(t *testing.T) {
 func TestHostsThroughPartitions(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("an S3 server takes minutes to build the first time")
+		t.Skip("building the S3 server takes minutes the first time")
 	}
 	var e *ear
 	f := newFarHosts(t, shortLease, func(self string) string {
@@ -109,7 +109,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 	f.cut("one", "two")
 	b.at(one).unanswered("through a host that is cut off from the one that has it")
 	if err := <-began; bothy.ErrorCode(err) != bothy.CodeStore {
-		t.Errorf("a command that ran when its host was cut off: %v", err)
+		t.Errorf("a command that was running when its host was cut off: %v", err)
 	}
 	a.at(two).unanswered("the other way round")
 	for _, x := range []*box{a, b, c} {
@@ -120,7 +120,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 		t.Errorf("a move between them: %v", err)
 	}
 	b.at(two).usable()
-	for _, s := range f.hosts { // with one host that does not answer, another takes it, or the same is asked again
+	for _, s := range f.hosts { // if a host does not answer, another takes the request or it is retried
 		var sb *bothy.Sandbox
 		eventually(t, "a sandbox is made", func() bool { sb, err = s.create(t.Context(), smallest); return err == nil })
 		if err := three.Sandboxes.Terminate(t.Context(), sb.ID); err != nil {
@@ -150,7 +150,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 	})
 	usable()
 
-	t.Log("a host and the database, for a moment")
+	t.Log("a host and the database, briefly")
 	f.cut("one", nodeDB)
 	for _, x := range []*box{b, c} {
 		x.at(two).usable()
@@ -167,7 +167,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 	f.mend(nodeDB, "one", "two", "three")
 	usable()
 
-	t.Log("a host and the database, for long")
+	t.Log("a host and the database, for a long time")
 	talks := f.boxOn("one", bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkOpen}})
 	e.talk(talks)
 	kept, err := two.Snapshots.CreateSnapshot(t.Context(), a.id, bothy.SnapshotCreate{Wait: bothy.DurableStore})
@@ -184,7 +184,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 	}
 	lost := two.awaitHostLost(t, a.id)
 	if lost.Data["snapshot_id"] != kept.ID {
-		t.Errorf("the sandbox with a snapshot: %v", lost.Data)
+		t.Errorf("the event of the sandbox with a snapshot: %v", lost.Data)
 	}
 	// Its host still answers, with an error. A retry finds the new host.
 	eventually(t, "the sandbox goes on elsewhere", func() bool {
@@ -195,7 +195,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 		return err == nil
 	})
 	if got := a.at(three).read("/workspace/file"); got != "content" {
-		t.Errorf("it woke with %q", got)
+		t.Errorf("it was resumed with %q", got)
 	}
 	if at, n := e.heard(); at.After(ends) {
 		t.Errorf("packet %s left the sandbox %s after the end of its host's lease", n, at.Sub(ends))
@@ -206,11 +206,11 @@ func TestHostsThroughPartitions(t *testing.T) {
 		t.Error("the host that was given up continues")
 	}
 	if log := strings.Join(one.Log(), "\n"); !strings.Contains(log, "given this one up\" count=") {
-		t.Error("it does not say how many sandboxes it has ended")
+		t.Error("the log does not say how many sandboxes it has ended")
 	}
 	for _, x := range []*box{a, talks} {
 		if left := one.Processes(x.id); len(left) > 0 {
-			t.Errorf("of a sandbox that was given up there is: %v", left)
+			t.Errorf("left of a sandbox that was given up: %v", left)
 		}
 	}
 	if _, now := e.heard(); now != last {
@@ -221,7 +221,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 	}
 	usable()
 	if got := a.at(one).read("/workspace/file"); got != "content" {
-		t.Errorf("its file has %q", got)
+		t.Errorf("its file contains %q", got)
 	}
 }
 
@@ -233,7 +233,7 @@ const cutsVariable = "BOTHY_TEST_CUTS"
 func TestHostsAreCutOffAtRandom(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("an S3 server takes minutes to build the first time")
+		t.Skip("building the S3 server takes minutes the first time")
 	}
 	n := 3
 	if text := os.Getenv(cutsVariable); text != "" {

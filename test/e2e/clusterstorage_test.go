@@ -14,14 +14,14 @@ import (
 	"github.com/bothy-dev/bothy/blob/s3/s3test"
 )
 
-// fillWithNoise writes a file of several chunks, and returns its checksum.
+// fillWithNoise writes a file that takes several chunks and returns its checksum.
 func (b *box) fillWithNoise() (sum string) {
 	return b.sh("", "head -c 30000000 /dev/urandom >/workspace/noise; sha256sum </workspace/noise")
 }
 
 func (b *box) noise() (sum string) { return b.sh("", "sha256sum </workspace/noise") }
 
-// pauseStored pauses a sandbox, and returns its snapshot once that is in the object storage.
+// pauseStored pauses a sandbox and returns its snapshot's id once that is in the object storage.
 func (b *box) pauseStored() string {
 	b.Helper()
 	sb, err := b.s.Snapshots.Pause(b.ctx, b.id, bothy.PauseOptions{Wait: bothy.DurableStore})
@@ -38,18 +38,18 @@ func (b *box) wantPaused(what string) {
 	}
 }
 
-// wakesWith resumes a sandbox, and checks its file.
+// wakesWith resumes a sandbox and checks its file.
 func (b *box) wakesWith(what, sum string) {
 	b.Helper()
 	if _, err := b.s.Snapshots.Resume(b.ctx, b.id, bothy.ResumeOptions{}); err != nil {
 		b.Fatalf("%s: %v", what, err)
 	}
 	if got := b.noise(); got != sum {
-		b.Errorf("%s: it woke with other files: %s and not %s", what, got, sum)
+		b.Errorf("%s: it was resumed with other files: the checksum is %s, want %s", what, got, sum)
 	}
 }
 
-// restartWithout starts a server again whose disk has lost its snapshots.
+// restartWithout restarts a server whose disk has lost its snapshots.
 func (s *server) restartWithout(t *testing.T) {
 	t.Helper()
 	if err := s.Stop(); err != nil {
@@ -61,7 +61,7 @@ func (s *server) restartWithout(t *testing.T) {
 	}
 }
 
-// pieceOf is the key of a piece of a snapshot in the storage.
+// pieceOf returns the key of one object of a snapshot in the storage.
 func pieceOf(t *testing.T, objects *s3test.Server, snapshot string) string {
 	t.Helper()
 	for _, key := range objects.Objects(t, "bothy") {
@@ -69,13 +69,13 @@ func pieceOf(t *testing.T, objects *s3test.Server, snapshot string) string {
 			return key
 		}
 	}
-	t.Fatalf("snapshot %s has no pieces in the storage", snapshot)
+	t.Fatalf("snapshot %s has no objects in the storage", snapshot)
 	return ""
 }
 
 // The object storage is slow, loses accepted objects, returns other bytes, and damages objects. No
 // sandbox is lost, and everything works once the faults end.
-func TestHostsGetOverTheirObjectStorage(t *testing.T) {
+func TestHostsSurviveFaultyObjectStorage(t *testing.T) {
 	t.Parallel()
 	hosts, objects := newStoringHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
@@ -85,13 +85,13 @@ func TestHostsGetOverTheirObjectStorage(t *testing.T) {
 
 	var puts atomic.Int32
 	mend := objects.InjectFaults(s3test.Faults{
-		Before: func(*http.Request) { time.Sleep(30 * time.Millisecond) }, // each way across a continent
+		Before: func(*http.Request) { time.Sleep(30 * time.Millisecond) }, // as if the storage were on another continent
 		Lose:   func(r *http.Request) bool { return isPiece(r) && puts.Add(1)%3 == 1 && puts.Load() < 6 },
 	})
 	b.pauseStored()
 	mend()
 	if puts.Load() < 2 {
-		t.Fatalf("the storage was to lose something, and was asked to keep %d objects", puts.Load())
+		t.Fatalf("the storage lost nothing of %d objects", puts.Load())
 	}
 	one.restartWithout(t)
 
@@ -104,15 +104,15 @@ func TestHostsGetOverTheirObjectStorage(t *testing.T) {
 		return body
 	}})
 	if _, err := one.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged {
-		t.Errorf("a resume by storage that gives back other bytes: %v", err)
+		t.Errorf("a resume from storage that returns other bytes: %v", err)
 	}
 	b.wantPaused("by storage that gives back other bytes")
 	one.awaitEvent(t, b.id, bothy.EventSnapshotDamaged)
 	mend()
 	b.wakesWith("once the storage gives back what it has", sum)
 
-	// It moves, and its new host fetches the snapshot, of which the storage has lost a chunk. The
-	// previous host has it on its disk.
+	// The sandbox moves, and its new host fetches the snapshot, of which the storage has lost a chunk.
+	// The previous host still has it on its disk.
 	snapshot := b.pauseStored()
 	b.moveTo("two")
 	key := pieceOf(t, objects, snapshot)
@@ -120,23 +120,23 @@ func TestHostsGetOverTheirObjectStorage(t *testing.T) {
 	objects.Put(t, "bothy", key, "not what was here")
 	b.wakesWith("with a piece that the other host has", sum)
 	if e := one.awaitEvent(t, b.id, bothy.EventSnapshotRepaired); e.Data["snapshot_id"] != snapshot || e.Data["repaired"] != "1" {
-		t.Errorf("what is said of the repair: %v", e.Data)
+		t.Errorf("the event of the repair has %v", e.Data)
 	}
 	if objects.Get(t, "bothy", key) != was {
-		t.Error("the piece in the storage is not what it was")
+		t.Error("the object in the storage was not repaired")
 	}
 	if _, _, text := two.ask(t, "GET", "/metrics", "", bearer(two.Key)); !strings.Contains(text, "\nbothy_objects_repaired_total{kind=\"snapshots\"} 1\n") || !strings.Contains(text, "\nbothy_object_storage_available 1\n") {
-		t.Errorf("the metrics do not tell of the repair, or of storage that is there:\n%s", text)
+		t.Errorf("the metrics lack the repair or the available storage:\n%s", text)
 	}
 }
 
-// A host is killed while it uploads a snapshot to the object storage. The sandbox waits for the host, and
-// any host can resume it afterwards.
+// A host is killed while it uploads a snapshot to the object storage. The sandbox waits for that host,
+// and any host can resume it afterwards.
 func TestAHostDiesInTheMiddleOfAnUpload(t *testing.T) {
 	t.Parallel()
 	hosts, _ := newStoringHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
-	for _, kind := range []string{"templates", "engines"} { // it would die of these uploads as well
+	for _, kind := range []string{"templates", "engines"} { // the failpoint would also fire for these uploads
 		one.logged(t, "uploaded to the object storage.*kind="+kind, 1)
 	}
 	b := one.ownBox(t)
@@ -151,13 +151,13 @@ func TestAHostDiesInTheMiddleOfAnUpload(t *testing.T) {
 		if err := one.Start(at + "=kill"); err != nil {
 			t.Fatal(err)
 		}
-		// The answer may be lost with the server; the pause is not.
+		// The answer may be lost with the server, but not the pause.
 		_, _ = one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{})
 		if err := one.Dies(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := two.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeStore {
-			t.Errorf("%s: a resume of what has not arrived: %v", at, err)
+			t.Errorf("%s: a resume before the upload: %v", at, err)
 		}
 		if err := one.Start(); err != nil {
 			t.Fatal(err)
@@ -187,9 +187,9 @@ func (s *server) onSmallDisk(t *testing.T) {
 	copyAll(keep, s.Home)
 }
 
-// The disk of a host fills while it fetches a snapshot, and while it uploads one. Both finish once there
-// is room.
-func TestAHostsDiskFillsInTheMiddle(t *testing.T) {
+// The disk of a host fills up while it fetches a snapshot, and while it uploads one. Both finish once
+// there is room.
+func TestAHostsDiskFillsDuringTransfers(t *testing.T) {
 	t.Parallel()
 	hosts, objects := newStoringHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
@@ -210,8 +210,7 @@ func TestAHostsDiskFillsInTheMiddle(t *testing.T) {
 	two.awaitHostLost(t, b.id)
 	at := b.at(two)
 
-	// midway calls a function while the storage delays the second chunk that is read or
-	// written.
+	// midway calls a function while the storage delays the second chunk that is read or written.
 	midway := func(method string, do func()) (mend func()) {
 		var pieces atomic.Int32
 		reached, carryOn := make(chan struct{}), make(chan struct{})
@@ -240,7 +239,7 @@ func TestAHostsDiskFillsInTheMiddle(t *testing.T) {
 	filled.Wait()
 	mend()
 	if bothy.ErrorCode(err) != bothy.CodeDiskFull {
-		t.Errorf("the disk is full in the middle of a fetch: %v", err)
+		t.Errorf("a fetch during which the disk fills up: %v", err)
 	}
 	at.wantPaused("after a fetch onto a full disk")
 	free()
@@ -259,7 +258,7 @@ func TestAHostsDiskFillsInTheMiddle(t *testing.T) {
 	two.stored(t, n.ID)
 	two.restartWithout(t)
 	at.wakesWith("what was carried from a disk that was full", sum)
-	if err := one.Start(); err != nil { // for the end of the sandboxes
+	if err := one.Start(); err != nil { // so that the test can terminate the sandboxes
 		t.Fatal(err)
 	}
 }

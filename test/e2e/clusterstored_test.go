@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/blob/s3/s3test"
 )
 
-// newBlobs starts object storage, and returns its setting.
+// newBlobs starts object storage and returns its setting.
 func newBlobs(t *testing.T) (*s3test.Server, string) {
 	t.Helper()
 	objects := s3test.StartIn(t, t.TempDir())
@@ -29,18 +29,18 @@ func newStoringHosts(t *testing.T, names ...string) ([]*server, *s3test.Server) 
 	objects, blobs := newBlobs(t)
 	folder := ownTemplates(t, templateName)
 	return newHostsWith(t, func(_ int, settings, store string) (string, string) {
-		// What all of them have would be carried to the storage by each test.
+		// Otherwise each test would upload the templates and engines that all hosts have.
 		return mortal(settings) + "templates: " + folder(0) + "\nblobs: " + blobs + "\n", store
 	}, names...), objects
 }
 
-// counts starts a process that counts in memory, and returns how far it says it is.
+// counts starts a process that counts in memory and returns a function that reads the count.
 func (b *box) counts() (read func() string) {
 	b.sh("", "setsid -f bash -c 'n=0; echo $$ >/tmp/pid; while :; do n=$((n+1)); echo $n >/tmp/next; mv /tmp/next /tmp/count; sleep 0.05; done' >/dev/null 2>&1 </dev/null; until [ -s /tmp/count ]; do sleep 0.05; done")
 	return func() string { return b.sh("", "kill -0 $(cat /tmp/pid) && cat /tmp/pid") }
 }
 
-// awaitHostLost waits until the remaining hosts have given up a host of a sandbox.
+// awaitHostLost waits until the remaining hosts have given up the host of a sandbox.
 func (s *server) awaitHostLost(t *testing.T, id string) bothy.Event {
 	t.Helper()
 	return s.awaitEvent(t, id, bothy.EventSandboxHostLost)
@@ -89,7 +89,7 @@ func TestAHostDiesWithObjectStorage(t *testing.T) {
 	}
 	e := two.awaitHostLost(t, runs.id)
 	if e.Data["snapshot_id"] != taken.ID || e.Data["age_seconds"] == "" || !strings.Contains(e.Data["detail"], "the host one was lost") {
-		t.Errorf("what is said of the sandbox that ran: %v", e.Data)
+		t.Errorf("the event of the running sandbox has %v", e.Data)
 	}
 	for _, c := range []struct {
 		*box
@@ -107,50 +107,50 @@ func TestAHostDiesWithObjectStorage(t *testing.T) {
 		}
 		b := c.at(two)
 		if got := b.sh("", "kill -0 $(cat /tmp/pid) && cat /tmp/pid"); got != c.pid {
-			t.Errorf("the process that counts is %q, and was %s", got, c.pid)
+			t.Errorf("the counting process is %q, and was %s", got, c.pid)
 		}
 		if got := b.read("/workspace/file"); got != c.content {
-			t.Errorf("the file holds %q, and not %q", got, c.content)
+			t.Errorf("the file contains %q, want %q", got, c.content)
 		}
 	}
-	// The snapshot of a sandbox that had ended does not need that host either.
+	// The snapshot of an ended sandbox does not need that host either.
 	from, err := two.Sandboxes.Create(t.Context(), bothy.SandboxCreate{SnapshotID: ofGone.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
 	fork := &box{t, two, t.Context(), from.ID}
 	if got := fork.read("/workspace/file"); got != "gone" {
-		t.Errorf("what was made from a snapshot has %q", got)
+		t.Errorf("a sandbox from a snapshot has %q", got)
 	}
-	// It can be rolled back to its own snapshot that the dead host wrote.
+	// The sandbox can be rolled back to a snapshot that the dead host wrote.
 	r := runs.at(two)
 	r.write("/workspace/file", "spoilt")
 	if _, err := two.Snapshots.Rollback(t.Context(), runs.id, taken.ID); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.read("/workspace/file"); got != "then" {
-		t.Errorf("after a rollback the file holds %q", got)
+		t.Errorf("after a rollback the file contains %q", got)
 	}
 	if _, err := two.Snapshots.Resume(t.Context(), late.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeStore {
-		t.Errorf("a sandbox was resumed whose snapshot had not arrived: %v", err)
+		t.Errorf("a sandbox was resumed although its snapshot had not been uploaded: %v", err)
 	}
 
 	if err := one.Start(); err != nil {
 		t.Fatal(err)
 	}
 	if left := append(one.Processes(runs.id), one.Processes(paused.id)...); len(left) > 0 {
-		t.Errorf("of sandboxes that are on the other host there is: %v", left)
+		t.Errorf("left of sandboxes that are on the other host: %v", left)
 	}
 	if _, err := two.Snapshots.Resume(t.Context(), late.id, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := late.at(two).read("/workspace/file"); got != "late" {
-		t.Errorf("what had not arrived woke with %q", got)
+		t.Errorf("the sandbox whose snapshot had not been uploaded was resumed with %q", got)
 	}
 	for _, b := range []*box{paused, runs, fork} {
 		b.at(two).usable()
 	}
-	two.isRefused(t, "another place", func(settings string) string { return strings.Replace(settings, "s3://bothy?", "s3://bothy/other?", 1) })
+	two.isRefused(t, "another prefix", func(settings string) string { return strings.Replace(settings, "s3://bothy?", "s3://bothy/other?", 1) })
 	two.isRefused(t, "a name that no host can have", func(settings string) string { return strings.Replace(settings, "name: two", "name: Two!", 1) })
 	if err := two.Start(); err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func (s *server) isRefused(t *testing.T, what string, change func(settings strin
 	own := s.Settings
 	defer func() { s.Settings = own }()
 	if s.Settings = change(own); s.Settings == own {
-		t.Fatalf("its settings have nothing to change for %s:\n%s", what, own)
+		t.Fatalf("there is no setting to change for %s:\n%s", what, own)
 	}
 	if s.Start() == nil {
 		t.Errorf("it starts with %s", what)
@@ -190,16 +190,16 @@ func TestAHostFetchesTheSnapshotsOfASandboxThatMoved(t *testing.T) {
 		b.write("/workspace/file", "later")
 		b.moveTo([]string{"two", "one"}[i])
 		if got := on.read("/workspace/file"); got != "later" {
-			t.Errorf("after the move the file holds %q", got)
+			t.Errorf("after the move the file contains %q", got)
 		}
 		if _, err := to.Snapshots.Rollback(t.Context(), b.id, kept.ID); err != nil {
 			t.Fatal(err)
 		}
 		if got := on.read("/workspace/file"); got != "then" {
-			t.Errorf("after the rollback the file holds %q", got)
+			t.Errorf("after the rollback the file contains %q", got)
 		}
 	}
-	// The host to which a paused sandbox moves fetches it, and owns it.
+	// The host to which a paused sandbox moves fetches its snapshot and owns it.
 	if _, err := one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{Wait: bothy.DurableStore}); err != nil {
 		t.Fatal(err)
 	}
@@ -211,6 +211,6 @@ func TestAHostFetchesTheSnapshotsOfASandboxThatMoved(t *testing.T) {
 		t.Errorf("the hosts have %v", on)
 	}
 	if got := b.read("/workspace/file"); got != "then" {
-		t.Errorf("it woke with %q", got)
+		t.Errorf("it was resumed with %q", got)
 	}
 }

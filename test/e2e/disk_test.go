@@ -31,7 +31,7 @@ func TestDiskFull(t *testing.T) {
 		if mb, _ := strconv.Atoi(b.sh(user, "du -m /var/tmp/fill | cut -f1")); mb < 100 || mb > 128 {
 			t.Errorf("%d MB fit on a disk of 128 MB", mb)
 		}
-		// A full disk keeps nobody from cleaning up.
+		// Files can be removed from a full disk.
 		b.sh(user, "true; ls /; cat /etc/hostname")
 		b.sh(user, "rm /var/tmp/fill && dd if=/dev/zero of=/var/tmp/fill bs=1M count=64 && rm /var/tmp/fill")
 	})
@@ -53,7 +53,7 @@ func TestUploadThatDoesNotFit(t *testing.T) {
 	_, err := b.upload(path, io.LimitReader(zeros{}, 256<<20))
 	wantError(t, err, bothy.CodeDiskFull, path)
 	if got := b.read(path); got != old {
-		t.Errorf("the old file holds %.50q", got)
+		t.Errorf("the old file contains %.50q", got)
 	}
 	if got := b.sh("", "ls -A /workspace; df -m --output=used / | tail -1 | tr -d ' '"); !strings.HasPrefix(got, "data\n") || len(got) > len("data\n10") {
 		t.Errorf("after the failed upload the folder and the disk hold %q", got)
@@ -114,7 +114,7 @@ func (b *box) tryRead(path, user string) (string, error) {
 	return string(content), err
 }
 
-// unpack sends an archive as it is written.
+// unpack streams an archive to the sandbox while write produces it.
 func (b *box) unpack(path string, write func(*tar.Writer) error) error {
 	ctx, cancel := context.WithTimeout(b.ctx, hangs)
 	defer cancel()
@@ -146,8 +146,7 @@ func TestManyOpenFiles(t *testing.T) {
 	b.usable()
 }
 
-// wantError checks an error's code, that its detail has the value at fault, and
-// that it says what to do.
+// wantError checks an error's code, that its detail names the value at fault, and that it has a hint.
 func wantError(t *testing.T, err error, code bothy.Code, value string) {
 	t.Helper()
 	e := bothy.AsError(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// get asks the server for something outside of the API.
+// get requests a path of the server outside of the API.
 func get(t *testing.T, path string, header http.Header) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
@@ -56,8 +56,8 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// An agent's client has a sandbox made, runs a command in it, and ends it.
-func TestAgentsDoor(t *testing.T) {
+// An MCP client creates a sandbox, runs a command in it, and terminates it.
+func TestSandboxThroughMCP(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	defer cancel()

@@ -15,11 +15,11 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// emulatedHangs is hangs for one step of a machine that is emulated. How long all steps
-// take depends on what else the host has to do.
+// emulatedHangs is hangs for one step of an emulated machine. The steps together may take any time,
+// depending on the load of the host.
 const emulatedHangs = 5 * time.Minute
 
-// kernelsFolder is BOTHY_KERNELS, or one that is kept from run to run.
+// kernelsFolder is BOTHY_KERNELS, or a folder that is kept between runs.
 func kernelsFolder() (string, error) {
 	if dir := os.Getenv("BOTHY_KERNELS"); dir != "" {
 		return dir, nil
@@ -28,7 +28,7 @@ func kernelsFolder() (string, error) {
 	return filepath.Join(cache, "bothy-e2e/kernels"), err
 }
 
-// life is what a sandbox goes through, the same on every engine.
+// life takes a sandbox through its life cycle, the same on every engine.
 type life struct {
 	*box
 	engine string
@@ -36,8 +36,8 @@ type life struct {
 	progress func()
 }
 
-// needEngine skips where there are no programs to run an engine with. The script
-// that runs all tests installs them.
+// needEngine skips the test if the engine's programs are not installed. The script that runs all tests
+// installs them.
 func needEngine(t *testing.T, engine string) {
 	t.Helper()
 	if _, err := exec.LookPath("qemu-system-x86_64"); engine == "microvm" && errors.Is(err, exec.ErrNotFound) {
@@ -63,7 +63,7 @@ func begin(t *testing.T, s *server, engine string, req bothy.SandboxCreate) *lif
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	t.Cleanup(func() { cancel(nil) })
-	stuck := time.AfterFunc(emulatedHangs, func() { cancel(fmt.Errorf("no step was done within %v", emulatedHangs)) })
+	stuck := time.AfterFunc(emulatedHangs, func() { cancel(fmt.Errorf("no step finished within %v", emulatedHangs)) })
 	t.Cleanup(func() { stuck.Stop() })
 	req.Engine, req.Template, req.MemoryMB, req.DiskMB = engine, templateName, 256, 256
 	sb, err := s.Sandboxes.Create(ctx, req)
@@ -79,7 +79,7 @@ func (l *life) of(id string) *life {
 	return &life{&box{l.T, l.s, l.ctx, id}, l.engine, l.progress}
 }
 
-// run runs a line of shell to its end.
+// run runs a shell command, which must succeed.
 func (l *life) run(command string) string {
 	l.Helper()
 	r, err := l.s.Exec.Exec(l.ctx, l.id, line("", command))
@@ -90,7 +90,7 @@ func (l *life) run(command string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// counts starts a process that counts, which shows whether it continued.
+// counts starts a process that counts, which shows whether processes continue.
 func (l *life) counts() {
 	l.Helper()
 	_, err := l.s.Exec.Exec(l.ctx, l.id, bothy.ExecRequest{Background: true, Command: bothy.Command{
@@ -102,7 +102,7 @@ func (l *life) counts() {
 	l.goesOn()
 }
 
-// goesOn waits until the count has changed, and so knows that its process lives.
+// goesOn waits until the count has changed, which shows that its process is alive.
 func (l *life) goesOn() {
 	l.Helper()
 	before := l.run("cat /tmp/count 2>/dev/null || echo none")
@@ -112,7 +112,7 @@ func (l *life) goesOn() {
 func (l *life) is(content string) {
 	l.Helper()
 	if got := l.read("/workspace/note"); got != content {
-		l.Errorf("on %s the note says %q, want %q", l.engine, got, content)
+		l.Errorf("on %s the note is %q, want %q", l.engine, got, content)
 	}
 }
 
@@ -129,8 +129,8 @@ func (l *life) must(err error) {
 	l.progress()
 }
 
-// Whatever gives a sandbox its kernel, it lives the same life.
-func TestOneLifeOnEveryEngine(t *testing.T) {
+// A sandbox behaves the same on every engine.
+func TestLifeCycleOnEveryEngine(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"gvisor", "microvm"} {
 		t.Run(engine, func(t *testing.T) {
@@ -159,7 +159,7 @@ func (l *life) saysWhatItIs() {
 		l.Errorf("engine %q, acceleration %q", sb.Engine, sb.Acceleration)
 	}
 	if got := l.run("uname -r"); got != sb.Kernel {
-		l.Errorf("the kernel is said to be %q, and calls itself %q", sb.Kernel, got)
+		l.Errorf("the API reports the kernel %q, and uname %q", sb.Kernel, got)
 	}
 }
 
@@ -194,16 +194,16 @@ func (l *life) sleepsAndWakes() {
 	sb, err := l.s.Snapshots.Resume(l.ctx, l.id, bothy.ResumeOptions{})
 	l.must(err)
 	if sb.Resumed == nil || sb.Resumed.Kind != bothy.SnapshotMemory {
-		l.Errorf("on %s it was woken with %+v", l.engine, sb.Resumed)
+		l.Errorf("on %s it was resumed as %+v", l.engine, sb.Resumed)
 	}
 	if after := l.run(boot); after != before {
-		l.Errorf("on %s its boot was %s, and is %s", l.engine, before, after)
+		l.Errorf("on %s the boot id was %s, and is %s", l.engine, before, after)
 	}
 	l.is("first")
 	l.goesOn()
 }
 
-// identity prints what no two sandboxes may share.
+// identity prints values that must differ between any two sandboxes.
 const identity = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id; head -c 16 /dev/urandom | base64; echo $BOTHY_COMMAND_ID"
 
 func (l *life) isCopiedAndTurnedBack() {
@@ -251,8 +251,8 @@ func (l *life) outlivesTheServer() {
 	l.must(l.s.Sandboxes.Terminate(l.ctx, l.id))
 }
 
-// A snapshot's files come to life on another engine: what was added, changed hands
-// and was deleted, without the processes.
+// A snapshot's files can be restored on another engine, with added files, changed owners and deletions,
+// but without processes.
 func TestFilesMoveBetweenEngines(t *testing.T) {
 	t.Parallel()
 	needEngine(t, "microvm")
@@ -269,13 +269,13 @@ func TestFilesMoveBetweenEngines(t *testing.T) {
 		}
 		l = &life{&box{t, s, l.ctx, sb.ID}, engine, l.progress}
 		if got := l.run("cat /opt/mine/link; stat -c %U /opt/mine; ls /etc/issue 2>/dev/null || echo gone"); got != "kept\nuser\ngone" {
-			t.Errorf("on %s there is %q", engine, got)
+			t.Errorf("on %s the files are %q", engine, got)
 		}
 	}
 }
 
-// Who asks for what this host does not have is told so.
-func TestEnginesThatAreNotThere(t *testing.T) {
+// Requests for an engine that this host lacks are refused.
+func TestUnavailableEngines(t *testing.T) {
 	t.Parallel()
 	s := stoppedServer(t)
 	s.NoPool, s.Env = true, []string{"PATH=/nonexistent"}
@@ -292,7 +292,7 @@ func TestEnginesThatAreNotThere(t *testing.T) {
 	}
 	_, err = s.create(t.Context(), bothy.SandboxCreate{Engine: "gvisor", RequireAcceleration: true})
 	if got := bothy.ErrorCode(err); got != bothy.CodeInvalid {
-		t.Errorf("gvisor with acceleration: %v", err)
+		t.Errorf("gvisor with an acceleration: %v", err)
 	}
 	b := s.newBox(t, bothy.SandboxCreate{Engine: "auto"})
 	if sb := b.get(); sb.Engine != "gvisor" {

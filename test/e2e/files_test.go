@@ -15,8 +15,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// marker is a file of the host that no sandbox may see. Its path is unlikely
-// enough.
+// marker creates a file of the host that no sandbox may see, at a path unlikely to exist in a sandbox.
 func marker(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "bothy-e2e-marker-")
@@ -34,9 +33,8 @@ func marker(t *testing.T) string {
 	return path
 }
 
-// The files API walks with the rights of the user, inside the sandbox, whatever
-// a path looks like and wherever its links lead.
-func TestPathsThatClimbOut(t *testing.T) {
+// The files API resolves paths and links inside the sandbox, with the user's permissions.
+func TestPathsCannotEscape(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
 	host := marker(t)
@@ -56,7 +54,7 @@ func TestPathsThatClimbOut(t *testing.T) {
 			}
 		}
 	}
-	// What must be kept from users.
+	// Files that users may not read.
 	for path, user := range map[string]string{
 		"shadow": "user", "shadow1": "user", "/etc/shadow": "user", "environ": "root", "/proc/1/environ": "root", "/proc/1/maps": "root",
 		"/proc/1/mem": "root", "/proc/self/environ": "root", "/proc/self/mem": "root", "/proc/self/maps": "user", "/proc/thread-self/environ": "root",
@@ -73,15 +71,14 @@ func TestPathsThatClimbOut(t *testing.T) {
 		}
 	}
 	if content, err := os.ReadFile(host); err != nil || string(content) != "the host's" {
-		t.Errorf("the host's file holds %q, %v", content, err)
+		t.Errorf("the host's file contains %q, %v", content, err)
 	}
 	b.usable()
 }
 
 func second[T any](_ T, err error) error { return err }
 
-// Writing through a link changes what it leads to, inside, with the user's
-// rights.
+// Writing through a link changes its target inside the sandbox, with the user's permissions.
 func TestWritingThroughLinks(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
@@ -90,20 +87,19 @@ func TestWritingThroughLinks(t *testing.T) {
 		ln -s /dev/null null && ln -s /.bothy/guest guest`)
 	for _, path := range []string{"passwd", "score", "mem", "null", "guest", "/proc/sys/kernel/hostname", "/sys/x", "/proc/x"} {
 		if _, err := b.upload(path, strings.NewReader("x")); err == nil {
-			t.Errorf("the user wrote to %s", path)
+			t.Errorf("the user could write to %s", path)
 		}
 	}
-	_, err := b.upload("marker", strings.NewReader("x")) // makes a file of that path, inside
+	_, err := b.upload("marker", strings.NewReader("x")) // creates a file with that path in the sandbox
 	t.Log(err)
 	if content, err := os.ReadFile(host); err != nil || string(content) != "the host's" {
-		t.Errorf("the host's file holds %q, %v", content, err)
+		t.Errorf("the host's file contains %q, %v", content, err)
 	}
 	b.usable()
 }
 
-// Nothing that lies in a file's place makes the server wait or swallow without
-// end.
-func TestReadingWhatIsNoFile(t *testing.T) {
+// Reading a special file neither blocks the server nor makes it read forever.
+func TestReadingSpecialFiles(t *testing.T) {
 	t.Parallel()
 	besides(t)
 	b := newBox(t, bothy.SandboxCreate{})
@@ -113,9 +109,9 @@ func TestReadingWhatIsNoFile(t *testing.T) {
 			if got, err := b.tryRead(path, user); bothy.ErrorCode(err) != bothy.CodeInvalid && bothy.ErrorCode(err) != bothy.CodePermission {
 				t.Errorf("%s reads %s: %d bytes, %v", user, path, len(got), err)
 			}
-			if path != "/dev/stdin" { // which is the agent's own
+			if path != "/dev/stdin" { // belongs to the guest
 				if _, err := b.upload(path, strings.NewReader("x")); err == nil {
-					t.Errorf("the user wrote a file in the place of %s", path)
+					t.Errorf("the user replaced %s with a file", path)
 				}
 			}
 		}
@@ -135,9 +131,8 @@ func TestReadingWhatIsNoFile(t *testing.T) {
 	b.usable()
 }
 
-// A writer that grows a file while it is read, or a folder that changes while
-// it is walked, ends the reading some time.
-func TestReadingWhatGrows(t *testing.T) {
+// Reading a file ends even if a process keeps appending to it.
+func TestReadingAGrowingFile(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{DiskMB: 512})
 	grow := b.try(bothy.ExecRequest{
@@ -147,10 +142,10 @@ func TestReadingWhatGrows(t *testing.T) {
 	b.sh("", "until [ -s /workspace/grows ]; do sleep 0.1; done")
 	for range 5 {
 		if _, err := b.tryRead("/workspace/grows", ""); err != nil && bothy.ErrorCode(err) == bothy.CodeInternal {
-			t.Errorf("reading a file that grows: %v", err)
+			t.Errorf("reading a growing file: %v", err)
 		}
 		if _, err := b.s.Files.Stat(b.ctx, b.id, "/workspace/grows", ""); err != nil {
-			t.Errorf("looking at a file that grows: %v", err)
+			t.Errorf("stat of a growing file: %v", err)
 		}
 	}
 	if err := b.s.Exec.Signal(b.ctx, b.id, grow.PID, 9); err != nil {
@@ -210,7 +205,7 @@ open("bottom", "w").close()
 		if _, err := b.upload(path, strings.NewReader(name)); err != nil {
 			t.Errorf("write %q: %v", name, err)
 		} else if got := b.read(path); got != name {
-			t.Errorf("%q holds %q", name, got)
+			t.Errorf("%q contains %q", name, got)
 		}
 	}
 	if _, err := b.s.Files.List(b.ctx, b.id, "/workspace/deep", "", 64); err != nil {
@@ -228,7 +223,7 @@ open("bottom", "w").close()
 	b.usable()
 }
 
-// pack reads a folder as an archive and returns its entries' names.
+// pack reads a folder as an archive and returns the names of its entries.
 func (b *box) pack(path string) ([]string, error) {
 	r, err := b.s.Files.ReadArchive(b.ctx, b.id, path, "", bothy.ArchiveOptions{})
 	if err != nil {
@@ -262,7 +257,7 @@ func link(kind byte, name, to string) entry {
 	return entry{tar.Header{Typeflag: kind, Name: name, Linkname: to, Mode: 0o777}, ""}
 }
 
-func TestArchivesThatClimbOut(t *testing.T) {
+func TestArchivesCannotEscape(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
 	b.sh("root", "echo kept >/etc/kept && chmod 600 /etc/kept && mkdir /outside && chmod 777 /outside && echo kept >/outside/kept && chmod 666 /outside/kept")
@@ -298,13 +293,13 @@ func TestArchivesThatClimbOut(t *testing.T) {
 		case "device", "pipe":
 			want = bothy.CodeUnsupported
 		case "link to the shadow":
-			want = "" // the file takes the link's place
+			want = "" // the file replaces the link
 		}
 		if code := bothy.ErrorCode(err); code != want {
 			t.Errorf("%s: got %v, want code %q", name, err, want)
 		}
 		if got := b.sh("root", "cat /etc/kept /outside/kept; ls -A /outside; stat -c %a /outside; find /workspace -type b -o -type c -o -type p -o -perm -4000 -uid 0"); got != "kept\nkept\nkept\n777" {
-			t.Errorf("%s: the outside holds %q", name, got)
+			t.Errorf("%s: the file outside contains %q", name, got)
 		}
 	}
 	for _, broken := range []string{"", "not a tar", strings.Repeat("x", 2000)} {
@@ -317,8 +312,8 @@ func TestArchivesThatClimbOut(t *testing.T) {
 	b.usable()
 }
 
-// chroot and the like lead nowhere but to the sandbox's own files.
-func TestRootsLeadNowhere(t *testing.T) {
+// Ways out of a chroot lead to the sandbox's own files only.
+func TestChrootsCannotEscape(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
 	host := marker(t)
@@ -326,10 +321,9 @@ func TestRootsLeadNowhere(t *testing.T) {
 		b.attack(user, "roots.py", host).refused(t)
 	})
 	if content, err := os.ReadFile(host); err != nil || string(content) != "the host's" {
-		t.Errorf("the host's file holds %q, %v", content, err)
+		t.Errorf("the host's file contains %q, %v", content, err)
 	}
-	// The engine's own. The last is there while any machine is being stored,
-	// so also while the pool makes a new shape.
+	// The engine's own files. The last one exists while any machine is being saved, as the pool also does.
 	own := []string{"config.json", "panic.log", "paused"}
 	if err := filepath.WalkDir(filepath.Join(shared.Home, "machines"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() && !slices.Contains(own, d.Name()) {

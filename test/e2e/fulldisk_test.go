@@ -16,7 +16,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// smallDisk gives a server a disk of its own for its state.
+// smallDisk gives a server a small disk for its state.
 func (s *server) smallDisk(t *testing.T) {
 	t.Helper()
 	image := filepath.Join(s.Dir, "disk")
@@ -48,7 +48,7 @@ func (s *server) smallDisk(t *testing.T) {
 	})
 }
 
-// fill leaves no room on the server's disk, and returns how to give it back.
+// fill fills the server's disk until free is called.
 func (s *server) fill(t *testing.T) (free func()) {
 	t.Helper()
 	var files []string
@@ -78,7 +78,7 @@ func (s *server) fill(t *testing.T) (free func()) {
 	}
 }
 
-// healthz is what the server says of itself.
+// healthz returns the server's health report.
 func (s *server) healthz(t *testing.T) string {
 	t.Helper()
 	_, _, text := s.ask(t, "GET", "/healthz", "")
@@ -92,8 +92,8 @@ func wantFull(t *testing.T, what string, err error) {
 	}
 }
 
-// TestAFullDisk fills the disk under a server, and everything that happens then is
-// told, and stored once there is room.
+// TestAFullDisk fills a server's disk: changes are reported in errors and events, and are stored once
+// there is room.
 func TestAFullDisk(t *testing.T) {
 	s := stoppedServer(t)
 	s.NoPool = true
@@ -111,7 +111,7 @@ func TestAFullDisk(t *testing.T) {
 		return &box{t, s, ctx, sb.ID}
 	}
 	lives, dies, deleted, overdue := start(3600), start(3600), start(3600), start(20)
-	dies.sh("", "true") // what is idle is frozen, and a frozen process does not die
+	dies.sh("", "true") // idle sandboxes are frozen, and a frozen process does not die
 	free := s.fill(t)
 
 	_, err := s.Snapshots.Pause(ctx, lives.id, bothy.PauseOptions{})
@@ -120,7 +120,7 @@ func TestAFullDisk(t *testing.T) {
 	_, err = s.create(ctx, bothy.SandboxCreate{})
 	wantFull(t, "a create", err)
 	if took := time.Since(begun); took > time.Minute {
-		t.Errorf("to refuse a create took %s", took)
+		t.Errorf("refusing to create a sandbox took %s", took)
 	}
 	name := "another"
 	_, err = s.Sandboxes.Update(ctx, lives.id, bothy.SandboxUpdate{Name: &name})
@@ -146,10 +146,10 @@ func TestAFullDisk(t *testing.T) {
 	}
 	want("on the full disk")
 	if text := s.healthz(t); !strings.Contains(text, "disk under the state is full") {
-		t.Errorf("it says of itself: %s", text)
+		t.Errorf("the health report is: %s", text)
 	}
 
-	// A server that is killed then, and what its end gave back is used up.
+	// The server is killed, and the space that this freed is used up.
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestAFullDisk(t *testing.T) {
 	freeMore()
 	for deadline := time.Now().Add(hangs); !strings.Contains(s.healthz(t), `"status":"ok"`); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("with room again it says: %s", s.healthz(t))
+			t.Fatalf("with room again the health report is: %s", s.healthz(t))
 		}
 	}
 	if _, err := s.Snapshots.Pause(ctx, lives.id, bothy.PauseOptions{}); err != nil {
@@ -176,14 +176,14 @@ func TestAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := overdue.get(); got.State != bothy.StateStopped {
-		t.Errorf("what was overdue is %s", got.State)
+		t.Errorf("the overdue sandbox is %s", got.State)
 	}
 	if err := s.Sandboxes.Terminate(ctx, lives.id); err != nil {
 		t.Error(err)
 	}
 }
 
-// sentries are the processes whose command line names a sandbox's machine.
+// sentries returns the processes whose command line names a sandbox's machine.
 func (s *server) sentries(t *testing.T, id string) (pids []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")

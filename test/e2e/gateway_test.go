@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// ports are those that the log says the sandbox tried to reach, in order.
+// ports returns the ports that the sandbox tried to reach according to its log, in order.
 func (b *box) ports() []uint16 {
 	b.Helper()
 	var all []uint16
@@ -21,15 +21,15 @@ func (b *box) ports() []uint16 {
 	return all
 }
 
-// knock has the sandbox try a port of a host that it may not reach.
+// knock lets the sandbox try a port of a host that it may not reach.
 func (b *box) knock(port string) {
 	b.Helper()
 	b.sh("", "! exec 3<>/dev/tcp/198.51.100.7/"+port)
 }
 
-// What a sandbox tried to reach can be read for as long as it is known: after a
-// crash of the server, while it sleeps, and when it has ended.
-func TestNetworkLogOutlivesServerAndSleep(t *testing.T) {
+// The network log can be read as long as the sandbox exists: after a crash of the server, while the
+// sandbox is paused, and after it has ended.
+func TestNetworkLogSurvivesCrashesAndPauses(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
 	b := s.newBox(t, bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkRestricted, AllowDomains: []string{"good.example.org"}}})
@@ -37,7 +37,7 @@ func TestNetworkLogOutlivesServerAndSleep(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(hangs); !slices.Equal(b.ports(), ports); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%s the log has ports %v, not %v", when, b.ports(), ports)
+				t.Fatalf("%s the log has the ports %v, want %v", when, b.ports(), ports)
 			}
 		}
 	}
@@ -68,8 +68,8 @@ func TestNetworkLogOutlivesServerAndSleep(t *testing.T) {
 	want("at the end", 1001, 1002, 1003)
 }
 
-// A process that holds a placeholder in its memory continues with it in a copy
-// that asked for the secrets. One that did not ask has none.
+// In a copy created with the secrets, a process with a placeholder in its memory continues to work. A
+// copy created without them has no placeholders.
 func TestCopiesAndSecrets(t *testing.T) {
 	t.Parallel()
 	const value = "the-value-itself"
@@ -94,14 +94,14 @@ func TestCopiesAndSecrets(t *testing.T) {
 		defer func() { _ = shared.Sandboxes.Terminate(t.Context(), c.id) }()
 		held := strings.TrimSpace(c.sh("", "echo now >/tmp/ask; until [ -e /tmp/told ]; do sleep 0.05; done; cat /tmp/told"))
 		if held != placeholder {
-			t.Errorf("the process in the copy holds %q, not %q", held, placeholder)
+			t.Errorf("the process in the copy has %q, want %q", held, placeholder)
 		}
 		fresh := strings.TrimSpace(c.sh("", "echo $TOKEN"))
 		if asked && fresh != placeholder {
-			t.Errorf("a copy that asked sees %q, and its processes hold %q", fresh, placeholder)
+			t.Errorf("a copy with the secrets sees %q, but its processes have %q", fresh, placeholder)
 		}
 		if !asked && fresh != "" {
-			t.Errorf("a copy that did not ask sees %q", fresh)
+			t.Errorf("a copy without the secrets sees %q", fresh)
 		}
 		if found := c.sh("root", "cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c -- "+value+" || true"); strings.TrimSpace(found) != "0" {
 			t.Errorf("the value is in an environment: %s", found)
@@ -127,6 +127,6 @@ func TestBadPoliciesAreRefusedBeforeTheStart(t *testing.T) {
 		}
 	}
 	if mode := b.get().Network.Mode; mode != bothy.NetworkOff {
-		t.Errorf("the policy became %s", mode)
+		t.Errorf("the policy is now %s", mode)
 	}
 }

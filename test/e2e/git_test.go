@@ -33,13 +33,13 @@ const (
 	gitToken = "glpat-the-token-itself-7f3a"
 )
 
-// gitHost serves repositories over HTTPS, by git's own program. Everybody may read
-// team.git; the rest needs the token.
+// gitHost serves repositories over HTTPS with git's own server. Anybody may read team.git; everything
+// else needs the token.
 type gitHost struct {
 	*testing.T
 	dir  string
 	port string
-	// ca is the file with the authority that vouches for it.
+	// ca is the file with the authority of its certificate.
 	ca      string
 	refused atomic.Int32
 }
@@ -88,7 +88,7 @@ func (h *gitHost) git(args ...string) string {
 	return string(out)
 }
 
-// authorize asks for the token, and sends back what it was given, as some hosts do.
+// authorize requires the token, and its errors repeat the credential, as those of some hosts do.
 func (h *gitHost) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-You-Said", r.Header.Get("Authorization"))
@@ -104,7 +104,7 @@ func (h *gitHost) authorize(next http.Handler) http.Handler {
 	})
 }
 
-// certificate makes an authority and what it says for the host's name.
+// certificate makes an authority and its certificate for the host's name.
 func (h *gitHost) certificate() tls.Certificate {
 	h.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -133,8 +133,7 @@ func (h *gitHost) certificate() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// serverFor is a server that resolves the git host's name, may reach it, and
-// trusts its authority.
+// serverFor is a server that can resolve and reach the git host and trusts its authority.
 func (h *gitHost) serverFor() *server {
 	h.Helper()
 	s := stoppedServer(h.T)
@@ -151,7 +150,7 @@ func (h *gitHost) serverFor() *server {
 	return s
 }
 
-// An agent clones, commits and pushes with a credential that it does not have.
+// A sandbox clones, commits and pushes with a credential that it cannot read.
 func TestGitOverHTTPSWithABrokeredCredential(t *testing.T) {
 	t.Parallel()
 	h := newGitHost(t)
@@ -163,7 +162,7 @@ func TestGitOverHTTPSWithABrokeredCredential(t *testing.T) {
 		Secrets: []bothy.Secret{{Name: "TOKEN", Value: gitToken, Hosts: []string{gitName}}},
 		Env:     map[string]string{"URL": "https://" + gitName + ":" + h.port, "GIT_TERMINAL_PROMPT": "0"},
 	})
-	// What git says in all of this, with every header in full.
+	// Git's trace, with full headers.
 	const trace = "export GIT_TRACE_CURL=/tmp/trace GIT_TRACE_REDACT=0; cd /tmp; "
 	b.sh("", `git config --global user.name agent; git config --global user.email agent@example.org
 		git config --global credential.helper '!f() { echo username=me; echo "password=$TOKEN"; }; f'`)
@@ -194,7 +193,7 @@ func TestGitOverHTTPSWithABrokeredCredential(t *testing.T) {
 		}
 	}
 	if got := h.git("-C", team, "log", "-1", "--format=%s", "main"); got != "from inside\n" {
-		t.Errorf("a push without the credential has left %q", got)
+		t.Errorf("after a push without the credential the branches are %q", got)
 	}
 	if out := b.sh("", "git ls-remote https://other.example.org/team.git 2>&1 && echo REACHED || true"); strings.Contains(out, "REACHED") {
 		t.Errorf("another host was reached: %s", out)
@@ -203,14 +202,14 @@ func TestGitOverHTTPSWithABrokeredCredential(t *testing.T) {
 	said := b.sh("", "cat /tmp/trace")
 	wrapped := base64.StdEncoding.EncodeToString([]byte("me:" + gitToken))
 	if !strings.Contains(said, "x-you-said: Basic ") && !strings.Contains(said, "X-You-Said: Basic ") {
-		t.Error("the host did not send the credential back, so nothing is shown")
+		t.Error("the host did not send the credential back, so the test proves nothing")
 	}
 	for _, form := range []string{gitToken, wrapped, strings.TrimRight(wrapped, "=")[4:]} {
 		if strings.Contains(said, form) {
-			t.Errorf("git has seen %q", form)
+			t.Errorf("git saw %q", form)
 		}
 		if found := b.sh("root", "cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c -F -- '"+form+"' || true; grep -rlF -- '"+form+"' /tmp /home /root /etc 2>/dev/null || true"); strings.TrimSpace(found) != "0" {
-			t.Errorf("%q is inside: %s", form, found)
+			t.Errorf("%q is in the sandbox: %s", form, found)
 		}
 	}
 	put := false
@@ -218,6 +217,6 @@ func TestGitOverHTTPSWithABrokeredCredential(t *testing.T) {
 		put = put || d.Allowed && d.Rule == "secret:TOKEN"
 	}
 	if !put {
-		t.Error("the log does not tell that the secret was put in place")
+		t.Error("the log does not say that the secret was inserted")
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-// tightBounds has a greedy tenant meet every bound soon. What exceeds one is refused
-// after a second.
+// tightBounds are low limits, which a greedy tenant soon reaches. Requests beyond them are refused after
+// a second.
 const tightBounds = `inflight:
   requests: 60
   requests_per_project: 12
@@ -69,7 +69,7 @@ func (s *server) tenant(t *testing.T, project string) *tenant {
 	return x
 }
 
-// once sends one request, without trying again, and returns the status.
+// once sends one request without retries, and returns the status.
 func (x *tenant) once(method, path string, body []byte, header http.Header) (int, string) {
 	ctx, cancel := context.WithTimeout(x.Context(), hangs)
 	defer cancel()
@@ -96,7 +96,7 @@ func (x *tenant) once(method, path string, body []byte, header http.Header) (int
 	return res.StatusCode, string(text)
 }
 
-// crowd does something so many times at once and counts the statuses.
+// crowd makes n concurrent calls and counts the statuses.
 func (x *tenant) crowd(n int, do func(i int) int) map[int]int {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -121,7 +121,7 @@ func (x *tenant) run(command string) []byte {
 	return b
 }
 
-// lives lets the victim work while f runs: none of its calls may fail.
+// lives lets the victim work meanwhile: none of its calls may fail.
 func (x *tenant) lives(t *testing.T, while func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -149,7 +149,7 @@ func (x *tenant) lives(t *testing.T, while func()) {
 
 var hwm = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
-// peak returns the most memory that the server had since the last time, in MB.
+// peak returns the server's peak memory since the last call, in MB.
 func (s *server) peak(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
@@ -172,7 +172,7 @@ func (s *server) descriptors(t *testing.T) int {
 	return len(fds)
 }
 
-// sizeOf is what a file of the server's state takes, with its log.
+// sizeOf returns the size of a file of the server's state, with its log.
 func (s *server) sizeOf(name string) (n int64) {
 	for _, suffix := range []string{"", "-wal"} {
 		if info, err := os.Stat(filepath.Join(s.Home, name+suffix)); err == nil {
@@ -182,9 +182,9 @@ func (s *server) sizeOf(name string) (n int64) {
 	return n
 }
 
-// A tenant who takes all that can be had of the server's memory, database,
-// descriptors, streams and requests is stopped at a bound of its own, and is told so;
-// another one's calls continue, and all is as before when the greedy one is gone.
+// A tenant that uses as much of the server's memory, database, descriptors, streams and requests as
+// possible is refused at limits of its own. Another tenant's calls succeed meanwhile, and everything is
+// released afterwards.
 func TestGreedyTenant(t *testing.T) {
 	s := stoppedServer(t)
 	s.NoPool, s.Settings = true, tightBounds
@@ -201,7 +201,7 @@ func TestGreedyTenant(t *testing.T) {
 			}
 		}
 		if got[200] == 0 {
-			t.Errorf("nothing was done: %v", got)
+			t.Errorf("no request succeeded: %v", got)
 		}
 		t.Log("statuses", got)
 	}
@@ -217,7 +217,7 @@ func TestGreedyTenant(t *testing.T) {
 				t.Errorf("nothing was refused: %v", got)
 			}
 		})
-		// Without a bound it is 70 MB for each.
+		// Without a limit each takes 70 MB.
 		if now := s.peak(t); now > base+500 {
 			t.Errorf("the server went from %d to %d MB", base, now)
 		}
@@ -246,14 +246,14 @@ func TestGreedyTenant(t *testing.T) {
 			t.Errorf("the database grew from %d to %d bytes", was, now)
 		}
 		if n := s.sizeOf("bothy-answers.db"); n > 12<<20 {
-			t.Errorf("80 answers of 200 kB take %d bytes, and may take 2 MB", n)
+			t.Errorf("80 answers of 200 kB take %d bytes, where 2 MB are allowed", n)
 		}
 		status, text := greedy.once("POST", "/exec", body, http.Header{"Idempotency-Key": {"9-0"}})
 		if status != 200 || len(text) < 200_000 {
 			t.Errorf("the last answer is gone: %d", status)
 		}
 		if status, text = greedy.once("POST", "/exec", body, http.Header{"Idempotency-Key": {"0-0"}}); status != 409 || !strings.Contains(text, "already executed") {
-			t.Errorf("the first was done again: %d %.100s", status, text)
+			t.Errorf("the first request was executed again: %d %.100s", status, text)
 		}
 	})
 	t.Run("requests", func(t *testing.T) {
@@ -261,7 +261,7 @@ func TestGreedyTenant(t *testing.T) {
 		victim.lives(t, func() {
 			got := greedy.crowd(40, func(int) int { status, _ := greedy.once("POST", "/exec", body, nil); return status })
 			if only(t, got); got[200] > 24 || got[429] < 16 {
-				t.Errorf("12 may be in flight: %v", got)
+				t.Errorf("with 12 requests allowed in flight: %v", got)
 			}
 		})
 	})
@@ -272,7 +272,7 @@ func TestGreedyTenant(t *testing.T) {
 			for range 600 {
 				c, err := from.DialContext(t.Context(), "tcp", s.Address)
 				if err != nil {
-					continue // its own fault
+					continue // the greedy client's own limit
 				}
 				defer c.Close()
 				_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nX-Half: ")
@@ -284,7 +284,7 @@ func TestGreedyTenant(t *testing.T) {
 	})
 	http.DefaultClient.CloseIdleConnections()
 	if status, text := greedy.once("POST", "/exec", greedy.run("echo again"), nil); status != 200 {
-		t.Errorf("the greedy one, afterwards: %d %s", status, text)
+		t.Errorf("the greedy tenant afterwards: %d %s", status, text)
 	}
 	if _, err := s.Limits.Limits(t.Context()); err != nil {
 		t.Errorf("the operator: %v", err)
@@ -312,7 +312,7 @@ func greedyStreams(t *testing.T, greedy, victim *tenant) {
 		return res.StatusCode
 	})
 	if got[200] != 6 || got[429] != 14 {
-		t.Errorf("6 streams may be open: %v", got)
+		t.Errorf("with 6 open streams allowed: %v", got)
 	}
 	if _, err := greedy.Exec.Terminal(t.Context(), greedy.id, bothy.TerminalRequest{}); bothy.ErrorCode(err) != bothy.CodeRateLimited {
 		t.Errorf("a terminal beyond that: %v", err)

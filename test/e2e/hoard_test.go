@@ -8,9 +8,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// What costs the sandbox's kernel memory, and belongs to no process that could be killed
-// for it, ends in an error for who takes too much. The sandbox keeps running, and what can be
-// removed is removed.
+// Some objects take memory of the sandbox's kernel, but belong to no process that could be killed for it.
+// Creating too many fails with an error, and the sandbox keeps running.
 func TestHoards(t *testing.T) {
 	t.Parallel()
 	const noSpace, noFile, noBuffer = "No space left on device", "Too many open files", "No buffer space"
@@ -32,7 +31,7 @@ func TestHoards(t *testing.T) {
 	}
 }
 
-// TestTooManyFiles looks at what is said of files without content.
+// TestTooManyFiles checks the hint about too many empty files.
 func TestTooManyFiles(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{MemoryMB: 256, DiskMB: 1024})
@@ -41,7 +40,7 @@ func TestTooManyFiles(t *testing.T) {
 		t.Errorf("the hint is %q", r.Hint)
 	}
 	if got := b.sh("", "df --output=iavail / | tail -1"); got != "0" {
-		t.Errorf("df says that %s more are possible", got)
+		t.Errorf("df reports room for %s more files", got)
 	}
 	_, err := b.upload("/workspace/one-more", strings.NewReader("x"))
 	wantError(t, err, bothy.CodeDiskFull, "its memory allows")
@@ -49,8 +48,8 @@ func TestTooManyFiles(t *testing.T) {
 	b.usable()
 }
 
-// TestWhiteoutsAreFiles makes the devices by which an overlay remembers what was removed, which
-// anybody may make. In a file system in memory they count as any other file.
+// TestWhiteoutsAreFiles creates the devices with which an overlay marks removed files, which any user
+// may create. In an in-memory file system they count like other files.
 func TestWhiteoutsAreFiles(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{MemoryMB: 256})
@@ -68,7 +67,7 @@ except OSError as e:
     print(e.strerror)
 for i in range(n):
     os.remove(f"/dev/shm/w/{i}")
-# Further names, which are given back, too.
+# Hard links count and are released too.
 os.mknod("/dev/shm/w/one", stat.S_IFCHR, 0)
 for i in range(100):
     os.link("/dev/shm/w/one", f"/dev/shm/w/{i}")
@@ -77,9 +76,9 @@ os.remove("/dev/shm/w/one")
 os.rmdir("/dev/shm/w")
 '`)
 	if got != "No space left on device" {
-		t.Errorf("20,000 of them, where %s files may be: %q", before, got)
+		t.Errorf("creating 20,000 whiteouts where %s files are allowed: %q", before, got)
 	}
 	if after := b.sh("user", left); after != before {
-		t.Errorf("%s files were possible, and when all is removed %s", before, after)
+		t.Errorf("%s files were possible before, and %s after all were removed", before, after)
 	}
 }

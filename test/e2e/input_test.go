@@ -14,15 +14,15 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// call is one request that must be refused.
+// call is a request that must be refused.
 type call struct {
 	method, path string
 	body         string
-	key          string // instead of the test's own
-	contentType  string // instead of JSON
+	key          string // default: the test's own
+	contentType  string // default: JSON
 	code         bothy.Code
 	status       int
-	value        string // what the detail must show
+	value        string // must be in the detail
 }
 
 func TestBadInput(t *testing.T) {
@@ -122,7 +122,7 @@ func TestBadInput(t *testing.T) {
 	b.usable()
 }
 
-// keys are those of people who may not do everything.
+// keys are API keys with limited rights.
 type keys struct{ reader, writer, other, expired, revoked string }
 
 func newKeys(t *testing.T, b *box) keys {
@@ -154,9 +154,8 @@ func newKeys(t *testing.T, b *box) keys {
 	return k
 }
 
-// refused sends a request and checks that the answer is a problem with the
-// wanted code, that its detail shows the value at fault, and that it says what
-// to do.
+// refused sends a request and checks that the answer is a problem with the wanted code, that its detail
+// names the value at fault, and that it has a hint.
 func (b *box) refused(t *testing.T, c call) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
@@ -193,20 +192,19 @@ func (b *box) refused(t *testing.T, c call) {
 		Hint   string
 	}
 	problem, status, wanted := text, res.StatusCode, "application/problem+json"
-	// A stream that is long in coming begins before it is known to be an error,
-	// which is then its only event.
+	// A slow stream may begin before the error is known, which is then its only event.
 	if _, event, ok := bytes.Cut(text, []byte("event: error\ndata: ")); ok && status == http.StatusOK {
 		problem, status, wanted = event, c.status, "text/event-stream"
 	}
 	if err := json.Unmarshal(problem, &p); err != nil || !strings.HasPrefix(res.Header.Get("Content-Type"), wanted) {
-		t.Fatalf("the answer is no problem: %s %.300s", res.Status, text)
+		t.Fatalf("the answer is not a problem: %s %.300s", res.Status, text)
 	}
 	if status != c.status || p.Status != c.status || p.Code != c.code || !strings.Contains(p.Detail, c.value) || p.Detail == "" || p.Hint == "" {
 		t.Errorf("got %s %.600s, want %d %s with %q in the detail, and a hint", res.Status, bytes.TrimSpace(text), c.status, c.code, c.value)
 	}
 	for _, secret := range []string{"goroutine ", ".go:", shared.Home} {
 		if bytes.Contains(text, []byte(secret)) {
-			t.Errorf("the answer tells of the server's inside: %.300s", text)
+			t.Errorf("the answer reveals internals of the server: %.300s", text)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy/template"
 )
 
-// An installer is a package manager of a template: how it tells where it gets packages
-// from, and how to install a small package with it as an ordinary user.
+// installer is a package manager of a template: a command that prints its package index, and one that
+// installs a small package as an ordinary user.
 type installer struct{ archive, command string }
 
 var (
@@ -22,11 +22,11 @@ var (
 		"pip install six && python -c 'import six; print(six.__version__)' && python -m venv env && env/bin/pip install six"}
 	npm = installer{"echo $(npm config get registry)is-number",
 		"npm install is-number && node -e 'if (!require(\"is-number\")(5)) process.exit(1)'"}
-	// Programs that bring a Node of their own, such as Playwright, need this library.
+	// Programs that bundle Node, such as Playwright, need this library.
 	nodes = installer{"", "/sbin/ldconfig -p | grep libatomic.so.1"}
 )
 
-// installers are what each built-in template can install with.
+// installers are the package managers of each built-in template.
 var installers = map[string]map[string]installer{
 	"python-3.12":      {"apt": apt, "pip": pip, "npm": npm, "foreign Node": nodes},
 	"python-3.12-bare": {"apt": apt, "pip": pip, "foreign Node": nodes},
@@ -35,7 +35,7 @@ var installers = map[string]map[string]installer{
 	"ubuntu-24.04":     {"apt": apt},
 }
 
-// The installers' downloads may take as long as the archive pleases.
+// Downloads may be slow.
 const installs = 5 * time.Minute
 
 func TestEachBuiltInTemplateInstallsPackages(t *testing.T) {
@@ -47,7 +47,7 @@ func TestEachBuiltInTemplateInstallsPackages(t *testing.T) {
 	}
 	for _, name := range template.BuiltIn() {
 		if installers[name] == nil {
-			t.Errorf("nothing says how %s installs packages", name)
+			t.Errorf("there are no installers for %s", name)
 		}
 	}
 	for name, with := range installers {
@@ -63,8 +63,8 @@ func TestEachBuiltInTemplateInstallsPackages(t *testing.T) {
 	}
 }
 
-// ensureTemplate builds a built-in template unless it is there: servers that share
-// the folder may be using it, so that one which is there stays.
+// ensureTemplate builds a built-in template unless it exists: other servers that share the folder may
+// be using it.
 func (s *server) ensureTemplate(t *testing.T, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
@@ -93,14 +93,13 @@ func (b *box) install(t *testing.T, i installer) {
 	}
 }
 
-// reachable skips a test whose archive cannot be reached from this host, for then
-// no sandbox on it can reach the archive either.
+// reachable skips a test if this host cannot reach the package index, since its sandboxes cannot either.
 func reachable(t *testing.T, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	if !strings.HasPrefix(url, "http") {
-		t.Fatalf("the archive of packages is %q", url)
+		t.Fatalf("the package index is %q", url)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-func TestKernelGivesNothingAway(t *testing.T) {
+func TestKernelRevealsNothing(t *testing.T) {
 	t.Parallel()
 	besides(t)
 	b := newBox(t, bothy.SandboxCreate{})
@@ -21,7 +21,7 @@ func TestKernelGivesNothingAway(t *testing.T) {
 	b.usable()
 }
 
-// With sudo the user becomes the root that attacks are made as, and no more.
+// With sudo a user becomes the same root as a process started as root.
 func TestSudoGivesNoMoreThanRoot(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
@@ -49,14 +49,14 @@ func TestSudoGivesNoMoreThanRoot(t *testing.T) {
 	}
 }
 
-func TestProcessOneIsOutOfReach(t *testing.T) {
+func TestProcessOneCannotBeAttacked(t *testing.T) {
 	t.Parallel()
 	besides(t)
 	b := newBox(t, bothy.SandboxCreate{})
 	asEachUser(t, func(t *testing.T, user string) {
 		var but []string
 		if user == "root" {
-			// The kernel ignores what these ask for.
+			// The kernel ignores these requests.
 			but = []string{"setpriority", "sched_setaffinity"}
 		}
 		b.attack(user, "init.py").refused(t, but...)
@@ -65,7 +65,7 @@ func TestProcessOneIsOutOfReach(t *testing.T) {
 	b.usable()
 }
 
-// ownMounts are what a namespace of one's own allows.
+// ownMounts are the mounts that a process may make in its own namespace.
 var ownMounts = []string{
 	"tmpfs", "tmpfs over /.bothy", "proc", "sysfs", "devtmpfs", "devpts", "bind /", "fsopen",
 	"remount /.bothy writable", "remount / read-only",
@@ -80,13 +80,13 @@ func TestMounting(t *testing.T) {
 	asEachUser(t, func(t *testing.T, user string) {
 		b.attack(user, "mounts.py").refused(t)
 	})
-	// In a namespace of one's own one may mount, for oneself. That must lead
-	// neither to new kinds of files nor to those of process 1.
+	// A process may mount in its own namespace, but must not reach other kinds of file system or the
+	// files of process 1.
 	asEachUser(t, func(t *testing.T, user string) {
 		b.attack(user, "mounts.py", "namespace").refused(t, ownMounts...)
 	})
 	if after := b.sh("root", tables); after != before {
-		t.Errorf("the sandbox has\n%s\nand had\n%s", after, before)
+		t.Errorf("the sandbox has the mounts\n%s\nand had\n%s", after, before)
 	}
 	b.usable()
 }
@@ -105,13 +105,12 @@ func TestGuestCannotBeReplaced(t *testing.T) {
 		t.Errorf("removing the guest through the API: %v", err)
 	}
 	if after := b.sh("root", "sha256sum /.bothy/guest"); after != before {
-		t.Errorf("the guest was %s and is %s", before, after)
+		t.Errorf("the guest program was %s and is %s", before, after)
 	}
 	b.usable()
 }
 
-// hostSettings are files of the host's kernel that a sandbox could want to
-// change.
+// hostSettings are files of the host's kernel that an attacker might want to change.
 var hostSettings = []string{
 	"/proc/sys/kernel/hostname", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/panic",
 	"/proc/sys/kernel/sysrq", "/proc/sys/vm/overcommit_memory", "/proc/sys/vm/drop_caches", "/proc/sys/vm/swappiness",
@@ -127,8 +126,8 @@ func readSettings() string {
 	return all.String()
 }
 
-// writable reports whether a file of the sandbox's kernel may be written. Root
-// may tune its own network and processes.
+// writable reports whether a user may write a file of the sandbox's kernel. Root may tune the sandbox's
+// network and processes.
 func writable(path, user string) bool {
 	switch name := filepath.Base(path); {
 	case strings.HasPrefix(path, "/dev/"):

@@ -15,7 +15,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// large is from where on the guest has its kernel carry a file.
+// large is the size from which the guest lets its kernel copy a file.
 const large = 9<<20 + 123
 
 func (b *box) uploadSized(path string, r io.Reader, size int64) error {
@@ -41,7 +41,7 @@ func (b *box) download(path string) string {
 	return string(content)
 }
 
-// Large files arrive as they were sent, both ways.
+// Large files arrive unchanged, both ways.
 func TestLargeFiles(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
@@ -53,15 +53,15 @@ func TestLargeFiles(t *testing.T) {
 		}
 		sum := sha256.Sum256(content)
 		if got := b.sh("", "sha256sum < data; stat -c '%a %U' data; ls -A"); got != hex.EncodeToString(sum[:])+"  -\n644 user\ndata" {
-			t.Errorf("%d bytes: inside there is %q", size, got)
+			t.Errorf("%d bytes: the sandbox has %q", size, got)
 		}
 		if got := b.download("/workspace/data"); got != string(content) {
-			t.Errorf("%d bytes: %d come back, or others", size, len(got))
+			t.Errorf("%d bytes: %d come back, or different ones", size, len(got))
 		}
 	}
 }
 
-// endingReader fails after so many bytes.
+// endingReader fails after a number of bytes.
 type endingReader struct {
 	io.Reader
 	err error
@@ -75,7 +75,7 @@ func (e endingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// An upload that breaks off, or does not fit, changes nothing.
+// An upload that is cut off or does not fit changes nothing.
 func TestLargeUploadThatFails(t *testing.T) {
 	t.Parallel()
 	besides(t)
@@ -84,13 +84,13 @@ func TestLargeUploadThatFails(t *testing.T) {
 	if err := b.uploadSized(path, strings.NewReader(old), int64(len(old))); err != nil {
 		t.Fatal(err)
 	}
-	lost := errors.New("the sender is gone")
+	lost := errors.New("the sender disconnected")
 	half := endingReader{io.LimitReader(zeros{}, large/2), lost}
 	if err := b.uploadSized(path, half, large); !errors.Is(err, lost) && bothy.ErrorCode(err) != bothy.CodeInvalid {
-		t.Errorf("half a file: %v", err)
+		t.Errorf("a partial upload: %v", err)
 	}
 	wantError(t, b.uploadSized(path, io.LimitReader(zeros{}, 512<<20), 512<<20), bothy.CodeDiskFull, path)
-	// The guest may hear of a broken connection later than the sender.
+	// The guest may notice a broken connection later than the sender.
 	for begun := time.Now(); b.sh("", "ls -A /workspace") != "data"; time.Sleep(20 * time.Millisecond) {
 		if time.Since(begun) > hangs {
 			t.Fatalf("the failed uploads left %q", b.sh("", "ls -A /workspace"))
@@ -105,8 +105,8 @@ func TestLargeUploadThatFails(t *testing.T) {
 	b.usable()
 }
 
-// What the guest is doing for one caller keeps nobody else waiting.
-func TestSlowUploadHoldsNobodyUp(t *testing.T) {
+// A slow request does not delay the guest's other callers.
+func TestSlowUploadBlocksNobody(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
 	r, w := io.Pipe()

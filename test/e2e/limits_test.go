@@ -11,15 +11,14 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Half a processor does about half of the work that one does meanwhile. More
-// than its share a sandbox never gets; less it gets where others use the
-// machine, and then nothing can be compared.
+// Half a processor does about half of the work of a whole one in the same time. A sandbox never gets more
+// than its share. On a busy host it gets less, and then the results cannot be compared.
 func TestHalfAProcessor(t *testing.T) {
 	half, whole := newBox(t, bothy.SandboxCreate{CPU: 0.5}), newBox(t, bothy.SandboxCreate{CPU: 1})
 	const seconds = 3
 	req := half.program("", "count.py", fmt.Sprint(seconds))
 	whole.program("", "count.py")
-	var unlike string // what was counted did not fit the time that was given
+	var unlike string // a ratio that does not match the limits
 	for range 5 {
 		var did, got [2]float64
 		var all sync.WaitGroup
@@ -28,7 +27,7 @@ func TestHalfAProcessor(t *testing.T) {
 		}
 		all.Wait()
 		if did[0] == 0 || did[1] == 0 {
-			t.Fatalf("nothing was done: %v", did)
+			t.Fatalf("the programs did nothing: %v", did)
 		}
 		if got[0] < 0.4*seconds || got[1] < 0.65*seconds {
 			t.Logf("the machine is busy: the sandboxes got %.2f s of it", got)
@@ -45,8 +44,8 @@ func TestHalfAProcessor(t *testing.T) {
 	}
 }
 
-// count returns how far a program counts, and how many seconds of a processor it
-// got, and checks that these are no more than it may.
+// count returns how far a program counts and how much processor time it got, and checks that this is
+// within the limit.
 func (b *box) count(req bothy.ExecRequest) (did, used float64) {
 	before, start := b.metrics(), time.Now()
 	r, err := b.exec(req)
@@ -101,10 +100,10 @@ func TestLimitsAreShownInside(t *testing.T) {
 		}
 		sb, m := b.get(), b.metrics()
 		if sb.CPU != want.CPU || sb.MemoryMB != want.MemoryMB || sb.DiskMB != want.DiskMB {
-			t.Errorf("asked for %+v and got %+v", want, sb)
+			t.Errorf("requested %+v and got %+v", want, sb)
 		}
 		if m.CPUCount != want.CPU || m.MemoryLimitBytes != int64(want.MemoryMB)<<20 || m.DiskLimitBytes != int64(want.DiskMB)<<20 {
-			t.Errorf("asked for %+v and measured %+v", want, m)
+			t.Errorf("requested %+v and measured %+v", want, m)
 		}
 	}
 }

@@ -8,20 +8,19 @@ import (
 )
 
 const (
-	// templateName is the template of all the sandboxes here.
+	// templateName is the default template of these tests.
 	templateName = testserver.Template
 	hangs        = testserver.Hangs
 )
 
-// server is a bothy server with a home of its own. It can be killed and started
-// again, at another address.
+// server is a bothy server with its own home. It can be killed and restarted at another address.
 type server struct {
 	*testserver.Server
-	// seen are sandboxes that a test is done with.
+	// seen are sandboxes that a test no longer needs.
 	seen map[string]bool
 }
 
-// shared is the server that all tests use but those that kill it.
+// shared is the server of all tests that do not kill it.
 var shared *server
 
 func TestMain(m *testing.M) {
@@ -30,15 +29,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// stoppedServer is a server for one test, to be started. It is shut down when the
-// test ends.
+// stoppedServer is a server for one test that is not yet started. It is shut down when the test ends.
 func stoppedServer(t *testing.T) *server {
 	t.Helper()
 	return &server{Server: testserver.Stopped(t), seen: map[string]bool{}}
 }
 
-// ownServer is a server for one test. It makes nothing by itself, so that all
-// there is on the host is what the test asked for.
+// ownServer is a server for one test. It has no pool, so the host has only the machines that the test
+// requested.
 func ownServer(t *testing.T) *server {
 	t.Helper()
 	s := stoppedServer(t)

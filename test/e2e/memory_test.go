@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// hog runs a program that wants more memory than there is.
+// hog runs a program that allocates more memory than there is.
 func (b *box) hog(user, way string) *bothy.ExecResult {
 	b.Helper()
 	req := b.program(user, "hog.py", way)
@@ -30,10 +30,10 @@ func (b *box) hog(user, way string) *bothy.ExecResult {
 	return b.try(req)
 }
 
-// tooLong is when a program that wants too much memory should have ended.
+// tooLong is the time within which a program that allocates too much memory must have ended.
 const tooLong = 90 * time.Second
 
-// picture is what can be said of a sandbox that does not do what it should.
+// picture describes a sandbox that does not behave as expected.
 func (b *box) picture() string {
 	var lines []string
 	for _, text := range b.s.Log() {
@@ -48,7 +48,7 @@ func (b *box) picture() string {
 	return fmt.Sprintf("%+v\n%s\n%s%s", b.get(), strings.Join(lines, "\n"), r.Stdout, r.Stderr)
 }
 
-// outOfMemory checks that a command was ended by the limit and says so.
+// outOfMemory checks that a command was killed by the memory limit and says so.
 func (b *box) outOfMemory(t *testing.T, r *bothy.ExecResult) {
 	t.Helper()
 	if !r.OOMKilled || r.ExitCode != 137 || !strings.Contains(r.Hint, "256 MB") || !strings.Contains(r.Hint, "memory_mb") {
@@ -73,7 +73,7 @@ func TestMemoryBombs(t *testing.T) {
 	}
 }
 
-// What a command started is killed, and the command itself can tell of it.
+// A child of a command is killed, and the command itself can report it.
 func TestMemoryBombInAChild(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
@@ -84,8 +84,8 @@ func TestMemoryBombInAChild(t *testing.T) {
 	b.usable()
 }
 
-// The kernel's own memory is the sandbox's, too. What is in it cannot always be
-// freed by killing one process: the sandbox keeps running, or ends and says why.
+// The memory of the sandbox's kernel counts too. Killing a process cannot always free it: the sandbox
+// either keeps running, or ends and says why.
 func TestMemoryOfTheKernel(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"pipes", "sockets", "/dev/endless"} {
@@ -95,15 +95,14 @@ func TestMemoryOfTheKernel(t *testing.T) {
 			b := newBox(t, bothy.SandboxCreate{})
 			r, err := b.exec(b.program("root", "hog.py", way))
 			if err == nil && r.ExitCode == 0 {
-				t.Errorf("it ended well: %+v", r)
+				t.Errorf("it succeeded: %+v", r)
 			}
 			b.livesOrSaysWhy(bothy.EndOutOfMemory)
 		})
 	}
 }
 
-// livesOrSaysWhy checks that a sandbox can be used again some time after an
-// attack, or ends for a reason that is stated.
+// livesOrSaysWhy checks that a sandbox is usable some time after an attack, or has ended for this reason.
 func (b *box) livesOrSaysWhy(reason bothy.EndReason) {
 	b.Helper()
 	for deadline := time.Now().Add(hangs); ; time.Sleep(100 * time.Millisecond) {
@@ -121,7 +120,7 @@ func (b *box) livesOrSaysWhy(reason bothy.EndReason) {
 	}
 }
 
-// Files in memory are bounded, and are nobody's memory use.
+// Files in memory are limited, and are not charged to a process.
 func TestFillingMemoryFileSystems(t *testing.T) {
 	t.Parallel()
 	besides(t)
@@ -136,9 +135,8 @@ func TestFillingMemoryFileSystems(t *testing.T) {
 	b.sh("root", "rm /dev/shm/fill /run/fill")
 }
 
-// What is written to the disk passes through the host's cache, which the host
-// can take back.
-func TestWritingFilesIsNoMemoryUse(t *testing.T) {
+// Data written to the disk passes through the host's page cache, which the host can reclaim.
+func TestWritingFilesUsesNoMemory(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{MemoryMB: 128, DiskMB: 1024})
 	r := b.try(line("", "for i in 1 2 3; do dd if=/dev/zero of=/workspace/$i bs=1M count=300 2>/dev/null || exit 1; done; cat /workspace/* | md5sum"))
@@ -148,7 +146,7 @@ func TestWritingFilesIsNoMemoryUse(t *testing.T) {
 	b.usable()
 }
 
-// daemons is a bomb whose every part leaves its parent's session.
+// daemons is a fork bomb whose processes leave their parent's session.
 const daemons = `cat >/tmp/daemons <<'END'
 while :; do setsid bash /tmp/daemons & sleep 0.1; done
 END
@@ -170,7 +168,7 @@ func TestForkBombs(t *testing.T) {
 			req.TimeoutSeconds = 5
 			r, err := b.exec(req)
 			if err == nil && !r.TimedOut && !r.OOMKilled {
-				t.Errorf("the bomb ended by itself: %+v", r)
+				t.Errorf("the fork bomb ended by itself: %+v", r)
 			}
 			b.livesOrSaysWhy(bothy.EndOutOfMemory)
 		})

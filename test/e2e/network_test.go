@@ -14,8 +14,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// lure listens on the host, at loopback and at every address, and counts who
-// comes.
+// lure listens on the host's loopback and on every address, and counts connections and packets.
 type lure struct {
 	tcp, udp []string // ports, one of each kind of socket
 	visitors atomic.Int64
@@ -69,7 +68,7 @@ func portOf(a net.Addr) string {
 	return port
 }
 
-// hostAddresses are this host's own, loopback included.
+// hostAddresses returns this host's addresses, loopback included.
 func hostAddresses(t *testing.T) []string {
 	t.Helper()
 	addresses, err := net.InterfaceAddrs()
@@ -128,8 +127,7 @@ func TestNothingLeavesAnOfflineSandbox(t *testing.T) {
 	}
 	x.add(append(cable, "10.0.1.1"), []string{"80", "49983", api}, []string{"67", "5353"})
 	x.add([]string{"10.0.0.255", "255.255.255.255", "224.0.0.1", "224.0.0.251", "ff02::1"}, nil, []string{"67", "5353"})
-	// Addresses that stand for the internet in documents, and those of metadata
-	// services.
+	// Documentation addresses, which stand for the internet, and those of metadata services.
 	x.add([]string{"198.51.100.7", "203.0.113.9", "169.254.169.254", "100.64.0.1", "2001:db8::1", "::ffff:198.51.100.7", "64:ff9b::c633:6407"},
 		[]string{"53", "80", "443"}, []string{"53", "123", "443"})
 	x.add([]string{"10.0.0.1"}, append([]string{"7700", "8080"}, l.tcp...), l.udp)
@@ -137,14 +135,14 @@ func TestNothingLeavesAnOfflineSandbox(t *testing.T) {
 	asEachUser(t, func(t *testing.T, user string) {
 		b.attack(user, "network.py", x.String()).refused(t, "listen in the guest's place: 0.0.0.0", "listen in the guest's place: ::")
 	})
-	// Who listens at every address gets none of what is meant for the guest.
+	// A process in the sandbox that listens on every address must not receive the guest's connections.
 	b.try(bothy.ExecRequest{Command: bothy.Command{Args: []string{"python3", "-m", "http.server", "49983"}}, Background: true})
 	b.sh("", "until exec 3<>/dev/tcp/127.0.0.1/49983; do sleep 0.1; done 2>/dev/null")
 	for range 10 {
 		b.usable()
 	}
 	if n := l.visitors.Load(); n > 0 {
-		t.Errorf("%d visitors came to the host", n)
+		t.Errorf("%d connections or packets reached the host", n)
 	}
 	refusals := b.decisions()
 	if len(refusals) == 0 {
@@ -170,7 +168,7 @@ func (b *box) decisions() []bothy.NetworkDecision {
 	return all
 }
 
-// Also an open network does not lead to the host itself.
+// Even an open network does not lead to the host itself.
 func TestTheHostIsClosedToAnOpenSandbox(t *testing.T) {
 	t.Parallel()
 	besides(t)
@@ -187,12 +185,12 @@ func TestTheHostIsClosedToAnOpenSandbox(t *testing.T) {
 		b.attack(user, "connect.py", tcp...).refused(t)
 	})
 	if n := l.visitors.Load(); n > 0 {
-		t.Errorf("%d visitors came to the host", n)
+		t.Errorf("%d connections or packets reached the host", n)
 	}
 	b.usable()
 }
 
-// A server inside one sandbox is not to be seen by another.
+// A server in one sandbox cannot be reached from another.
 func TestNeighboursCannotMeet(t *testing.T) {
 	t.Parallel()
 	victim, attacker := newBox(t, bothy.SandboxCreate{}), newBox(t, bothy.SandboxCreate{})
@@ -205,7 +203,7 @@ func TestNeighboursCannotMeet(t *testing.T) {
 		t.Fatalf("the victim cannot reach its own server: %v", o)
 	}
 	var all []string
-	for i := range 255 { // not the broadcast address, from which nothing comes back
+	for i := range 255 { // without the broadcast address, which never answers
 		all = append(all, fmt.Sprintf("10.0.0.%d:8000", i))
 	}
 	attacker.attack("root", "connect.py", all...).refused(t)
@@ -214,6 +212,6 @@ func TestNeighboursCannotMeet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(processes, func(p bothy.ProcessInfo) bool { return p.PID == r.PID && p.Running }) {
-		t.Errorf("the victim's server does not run: %+v", processes)
+		t.Errorf("the victim's server is not running: %+v", processes)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/blob/s3/s3test"
 )
 
-// withObjects is a stopped server with object storage.
+// withObjects returns a stopped server and its object storage.
 func withObjects(t *testing.T) (*server, *s3test.Server) {
 	t.Helper()
 	objects := s3test.StartIn(t, t.TempDir())
@@ -22,7 +22,7 @@ func withObjects(t *testing.T) (*server, *s3test.Server) {
 	return s, objects
 }
 
-// stored waits until a snapshot is in the object storage and an event has said so.
+// stored waits for the event that a snapshot is in the object storage, and checks the snapshot.
 func (s *server) stored(t *testing.T, id string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
@@ -39,7 +39,7 @@ func (s *server) stored(t *testing.T, id string) {
 	}
 }
 
-// loseDisk takes all snapshots off the host.
+// loseDisk removes all snapshots from the host.
 func (s *server) loseDisk(t *testing.T) {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(s.Home, "snapshots", "snp*"))
@@ -53,9 +53,9 @@ func (s *server) loseDisk(t *testing.T) {
 	}
 }
 
-// A server is killed in the middle of an upload, finds the storage away, loses its disk,
-// and finds the storage again. What was paused is whole.
-func TestSnapshotsOutliveTheirDisk(t *testing.T) {
+// A server is killed during an upload, starts without the storage, loses its disk, and gets the storage
+// back. The paused sandbox is complete.
+func TestSnapshotsSurviveTheLossOfTheDisk(t *testing.T) {
 	t.Parallel()
 	s, objects := withObjects(t)
 	for _, at := range []string{"s3.chunk", "s3.commit", "s3.uploaded"} {
@@ -64,7 +64,7 @@ func TestSnapshotsOutliveTheirDisk(t *testing.T) {
 		}
 		b := s.newBox(t, bothy.SandboxCreate{MemoryMB: 64})
 		b.write("/workspace/file", "content of "+at)
-		// The answer may be lost with the server; the pause is not.
+		// The answer may be lost with the server, but not the pause.
 		_, _ = s.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{})
 		if err := s.Dies(); err != nil {
 			t.Fatal(err)
@@ -91,11 +91,11 @@ func TestSnapshotsOutliveTheirDisk(t *testing.T) {
 			return err == nil
 		})
 		if got := b.read("/workspace/file"); got != "content of "+at {
-			t.Errorf("%s: the file holds %q", at, got)
+			t.Errorf("%s: the file contains %q", at, got)
 		}
 		n, err := s.Snapshots.CreateSnapshot(t.Context(), b.id, bothy.SnapshotCreate{Name: "waited", Wait: bothy.DurableStore})
 		if err != nil || n.Durable != bothy.DurableStore {
-			t.Errorf("%s: who waits gets %+v, %v", at, n, err)
+			t.Errorf("%s: waiting for the snapshot returned %+v, %v", at, n, err)
 		}
 		if err := s.Sandboxes.Terminate(t.Context(), b.id); err != nil {
 			t.Fatal(err)
@@ -104,12 +104,12 @@ func TestSnapshotsOutliveTheirDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Start(); err != nil { // for the end of the sandboxes
+	if err := s.Start(); err != nil { // so that the test can terminate the sandboxes
 		t.Fatal(err)
 	}
 }
 
-// withoutStorage starts the server while its storage is unavailable, and brings that back.
+// withoutStorage starts the server while its storage is unavailable, and then restores the storage.
 func (s *server) withoutStorage(t *testing.T, objects *s3test.Server, b *box) {
 	t.Helper()
 	mend := objects.InjectFaults(s3test.Faults{Disconnect: func(*http.Request) bool { return true }})
@@ -118,14 +118,14 @@ func (s *server) withoutStorage(t *testing.T, objects *s3test.Server, b *box) {
 		t.Fatal(err)
 	}
 	if _, err := s.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); bothy.ErrorCode(err) != bothy.CodeStore {
-		t.Errorf("while the storage is unavailable, a resume says %v", err)
+		t.Errorf("a resume while the storage is unavailable: %v", err)
 	}
 	if now := b.get(); now.State != bothy.StatePaused {
-		t.Errorf("after a resume that failed it is %s", now.State)
+		t.Errorf("after a failed resume the sandbox is %s", now.State)
 	}
 }
 
-// A server refuses to start with object storage that is not its own, or without its own.
+// A server refuses to start with another server's object storage, or without its own.
 func TestWrongObjectStorage(t *testing.T) {
 	t.Parallel()
 	s, objects := withObjects(t)
@@ -173,6 +173,6 @@ func TestWrongObjectStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); err != nil {
-		t.Errorf("with its own again: %v", err)
+		t.Errorf("a start with its own bucket: %v", err)
 	}
 }

@@ -52,9 +52,8 @@ func selfSignedFor(t *testing.T, dir string, serial int64, name string) {
 	}
 }
 
-// A server with a certificate is called by its name, is trusted by those who
-// know the authority alone, takes a new certificate when told, and does not
-// listen beyond the host without one.
+// A server with a certificate uses the certificate's name in its URL, is trusted only by clients that know
+// the authority, and loads a new certificate on SIGHUP. Without one it listens on loopback only.
 func TestTLS(t *testing.T) {
 	s := stoppedServer(t)
 	dir := t.TempDir()
@@ -66,7 +65,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(s.URL(), "https://localhost:") {
-		t.Errorf("it calls itself %s", s.URL())
+		t.Errorf("its URL is %s", s.URL())
 	}
 	sb, err := s.Sandboxes.Create(t.Context(), bothy.SandboxCreate{Template: templateName})
 	if err != nil {
@@ -83,12 +82,12 @@ func TestTLS(t *testing.T) {
 		term.Close()
 	}
 	if _, err := client.New(strings.Replace(s.URL(), "https", "http", 1), s.Key).Templates.Templates(t.Context()); err == nil {
-		t.Error("it speaks plain HTTP as well")
+		t.Error("it also accepts plain HTTP")
 	}
 	t.Setenv(client.CAFileEnv, "")
 	if _, err := client.New(s.URL(), s.Key).Templates.Templates(t.Context()); bothy.ErrorCode(err) != client.CodeUnreachable ||
 		!strings.Contains(bothy.AsError(err).Hint, client.CAFileEnv) {
-		t.Errorf("somebody who does not know the authority: %v", err)
+		t.Errorf("a client that does not know the authority: %v", err)
 	}
 	selfSigned(t, dir, 2)
 	if err := s.Signal(syscall.SIGHUP); err != nil {
@@ -108,14 +107,14 @@ func TestTLS(t *testing.T) {
 	open := stoppedServer(t)
 	open.Args = []string{"--listen", "0.0.0.0:0"}
 	if err := open.Start(); err == nil {
-		t.Error("it listens beyond the host without TLS")
+		t.Error("it listens on other addresses than loopback without TLS")
 		_ = open.Kill()
 	}
 }
 
-// Who stops the server loses neither a command that runs nor what is recorded of
-// it, and who asks for a sandbox meanwhile is told to come back.
-func TestStoppingFinishesWhatIsUnderWay(t *testing.T) {
+// Stopping the server loses neither running commands nor their audit records, and requests for new
+// sandboxes are refused with a time to retry.
+func TestStoppingFinishesRunningCommands(t *testing.T) {
 	s := ownServer(t)
 	sb, err := s.Sandboxes.Create(t.Context(), bothy.SandboxCreate{Template: templateName})
 	if err != nil {
@@ -148,7 +147,7 @@ func TestStoppingFinishesWhatIsUnderWay(t *testing.T) {
 	eventually(t, "a create is refused", func() bool {
 		_, err := s.Sandboxes.Create(t.Context(), bothy.SandboxCreate{Template: templateName})
 		if bothy.ErrorCode(err) == bothy.CodeShuttingDown && bothy.AsError(err).RetryAfter == 0 {
-			t.Error("it does not say when to try again")
+			t.Error("there is no Retry-After")
 		}
 		return bothy.ErrorCode(err) == bothy.CodeShuttingDown
 	})
@@ -156,7 +155,7 @@ func TestStoppingFinishesWhatIsUnderWay(t *testing.T) {
 		t.Errorf("a command meanwhile: %v", err)
 	}
 	if out := <-done; out.err != nil || !strings.Contains(out.r.Stdout, "finished") {
-		t.Errorf("the command that ran: %+v, %v", out.r, out.err)
+		t.Errorf("the running command: %+v, %v", out.r, out.err)
 	}
 	if err := s.Ends(); err != nil {
 		t.Fatal(err)
@@ -173,11 +172,11 @@ func TestStoppingFinishesWhatIsUnderWay(t *testing.T) {
 		commands = append(commands, r.Action+" "+r.Command)
 	}
 	if all := strings.Join(commands, "\n"); !strings.Contains(all, "exec echo begun") || !strings.Contains(all, "exec touch /tmp/go") || !strings.Contains(all, "create-sandbox") {
-		t.Errorf("what is recorded: %s", all)
+		t.Errorf("the audit records are: %s", all)
 	}
 	c, err := s.Audit.CheckAudit(t.Context(), 0, "")
 	if err != nil || !c.OK || c.Records < 4 {
-		t.Errorf("the chain: %+v, %v", c, err)
+		t.Errorf("the audit chain: %+v, %v", c, err)
 	}
 }
 
@@ -185,7 +184,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(hangs); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not come to pass that %s", what)
+			t.Fatalf("it did not happen: %s", what)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// What programs read of the machine is as on a plain Debian, however they are
-// started: plainly, with input, or in a terminal.
+// Programs see the machine as a plain Debian, whether they are started without input, with input, or in
+// a terminal.
 func TestAPlainLinux(t *testing.T) {
 	b := newBox(t, bothy.SandboxCreate{})
 	for script, want := range map[string]string{
@@ -28,7 +28,7 @@ func TestAPlainLinux(t *testing.T) {
 	if r := b.try(req); strings.TrimSpace(r.Stdout) != "1024" {
 		t.Errorf("with input: %+v", r)
 	}
-	// Closing all that might be open is quick.
+	// Closing all possible descriptors is fast.
 	if r := b.try(line("", "time -p python3 -c 'import os, resource; os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])'")); r.ExitCode != 0 || r.DurationMS > 5000 {
 		t.Errorf("%+v", r)
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// kernelTemplate is the one whose interpreter runs from the start.
+// kernelTemplate is the template whose interpreter is already running when a sandbox starts.
 const kernelTemplate = "python-3.12"
 
-// poolServer is a server of one test with a pool of its own.
+// poolServer is a server for one test with its own pool.
 func poolServer(t *testing.T, pool string) *server {
 	t.Helper()
 	s := stoppedServer(t)
@@ -42,14 +42,14 @@ func (s *server) logged(t *testing.T, pattern string, n int) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the log has %d lines like %q instead of %d", found, pattern, n)
+			t.Fatalf("the log has %d lines like %q, want %d", found, pattern, n)
 		}
 	}
 }
 
 const isReady = `a machine is ready`
 
-// onHost lists the machines that there are, as the host sees them.
+// onHost lists the machines on the host.
 func (s *server) onHost(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(s.Home, "machines"))
@@ -63,7 +63,7 @@ func (s *server) onHost(t *testing.T) []string {
 	return names
 }
 
-// create asks for a sandbox of the default size.
+// defaultBox creates a sandbox of the default size.
 func (s *server) defaultBox(t *testing.T, req bothy.SandboxCreate) *box {
 	t.Helper()
 	sb, err := s.Sandboxes.Create(t.Context(), req)
@@ -82,7 +82,7 @@ func TestPool(t *testing.T) {
 	for i := range 3 {
 		b := s.defaultBox(t, bothy.SandboxCreate{Template: templateName, Name: fmt.Sprint("box-", i), CPU: 0.5, Env: map[string]string{"WHO": fmt.Sprint(i)}})
 		if list, err := s.Exec.Processes(t.Context(), b.id); err != nil || len(list) > 0 {
-			t.Errorf("somebody has run %+v in it, %v", list, err)
+			t.Errorf("it has the processes %+v, %v", list, err)
 		}
 		for _, line := range []string{
 			"cat /etc/machine-id", "hostname", "cat /etc/hostname", "echo $WHO",
@@ -90,20 +90,19 @@ func TestPool(t *testing.T) {
 		} {
 			out := b.sh("", line)
 			if other := seen[line+out]; out == "" || other != "" {
-				t.Errorf("%s says %q in %s and in %s", line, out, other, b.id)
+				t.Errorf("%s prints %q in %s and in %s", line, out, other, b.id)
 			}
 			seen[line+out] = b.id
 		}
 		if out := b.sh("", "hostname"); out != fmt.Sprint("box-", i) {
-			t.Errorf("it calls itself %s", out)
+			t.Errorf("its host name is %s", out)
 		}
 		if out := b.sh("", "ls -A /workspace /tmp; ps -eo args | grep -v -e guest -e ps -e grep | wc -l"); !strings.Contains(out, "/workspace:") || len(strings.Fields(out)) > 5 {
-			t.Errorf("somebody has been in it before:\n%s", out)
+			t.Errorf("it has been used before:\n%s", out)
 		}
 	}
 
-	// What waited when the server was killed is nobody's, and goes; what was
-	// somebody's lives.
+	// Ready sandboxes are removed after a crash, since they belong to nobody; others survive.
 	s.logged(t, isReady, 4)
 	mine, err := s.AllSandboxes(t.Context(), bothy.StateRunning)
 	if err != nil {
@@ -111,7 +110,7 @@ func TestPool(t *testing.T) {
 	}
 	before := s.onHost(t)
 	if len(before) <= len(mine) {
-		t.Errorf("of %v nobody waited", before)
+		t.Errorf("none of the machines %v is a ready one", before)
 	}
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
@@ -129,15 +128,15 @@ func TestPool(t *testing.T) {
 		}
 	}
 	if kept != len(mine) {
-		t.Errorf("of %v, which held %d sandboxes, %v is left", before, len(mine), after)
+		t.Errorf("of the machines %v, with %d sandboxes, %v are left", before, len(mine), after)
 	}
 	for _, sb := range mine {
 		(&box{t, s, t.Context(), sb.ID}).sh("", "true")
 	}
 }
 
-// TestWarmKernel runs code in two sandboxes that were made from the same golden
-// snapshot, in which the interpreter ran already.
+// TestWarmKernel runs code in two sandboxes from the same golden snapshot, which has a running
+// interpreter.
 func TestWarmKernel(t *testing.T) {
 	t.Parallel()
 	s := poolServer(t, "templates: ["+kernelTemplate+"], ready: 0, ready_max: 0, spares: 1, golden_max: 2")
@@ -156,14 +155,14 @@ who = (random.random(), numpy.random.rand(), secrets.token_hex(8), ssl.RAND_byte
 		b := s.defaultBox(t, bothy.SandboxCreate{Template: kernelTemplate, Env: map[string]string{"WHO": fmt.Sprint("number ", i)}})
 		contexts, err := s.Code.Contexts(t.Context(), b.id)
 		if err != nil || len(contexts) != 1 {
-			t.Errorf("a new sandbox has the contexts %+v, %v: it was not made from the snapshot", contexts, err)
+			t.Errorf("a new sandbox has the contexts %+v, %v, so it is not from the snapshot", contexts, err)
 		}
 		r, err := s.Code.RunCode(t.Context(), b.id, bothy.CodeRequest{Code: code})
 		if err != nil || r.Error != nil || len(r.Results) != 1 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		if r.ExecutionCount != 1 {
-			t.Errorf("the first piece of code is number %d", r.ExecutionCount)
+			t.Errorf("the first execution has the number %d", r.ExecutionCount)
 		}
 		all[i] = strings.Split(strings.Trim(r.Results[0]["text/plain"], "'"), `\n`)
 	}
@@ -172,7 +171,7 @@ who = (random.random(), numpy.random.rand(), secrets.token_hex(8), ssl.RAND_byte
 			t.Errorf("both have %q", all[0][i])
 		}
 	}
-	// Another size has its own disk and memory, not those of the snapshot.
+	// A sandbox of another size has its own disk and memory sizes, not those of the snapshot.
 	b := s.defaultBox(t, bothy.SandboxCreate{Template: kernelTemplate, MemoryMB: 1024, DiskMB: 512})
 	if out := b.sh("", `awk '/MemTotal/ {print int($2/1024)}' /proc/meminfo; df -m --output=size / | tail -1`); strings.Join(strings.Fields(out), " ") != "1024 512" {
 		t.Errorf("memory and disk are %q", out)

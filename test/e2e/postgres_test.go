@@ -21,9 +21,9 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// The server is killed, and its database is restarted, killed and away for a while. The
-// sandbox lives through all of it, and nothing that was answered is lost.
-func TestPostgresComesAndGoes(t *testing.T) {
+// The server is killed, and its database is restarted, killed and unavailable for a while. The sandbox
+// survives, and no confirmed change is lost.
+func TestPostgresFailures(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.ForTest(t)
 	s := stoppedServer(t)
@@ -40,11 +40,11 @@ func TestPostgresComesAndGoes(t *testing.T) {
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Start(); err != nil { // at once: it is known
+	if err := s.Start(); err != nil { // at once: the database knows this server
 		t.Fatal(err)
 	}
 	k.check()
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT} { // an orderly end, and a crash
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT} { // a fast shutdown, and a crash
 		pg.End(sig)
 		if err := pg.Run(); err != nil {
 			t.Fatal(err)
@@ -65,11 +65,11 @@ func TestPostgresComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := paused.read("/workspace/file"); got != "content" {
-		t.Errorf("after it was paused through all of this, the file holds %q", got)
+		t.Errorf("after a pause during all of this, the file contains %q", got)
 	}
 }
 
-// createBare asks for a sandbox once, which clients would do again.
+// createBare requests a sandbox once, without the client's retries.
 func (s *server) createBare(t *testing.T) (int, http.Header) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
@@ -88,9 +88,9 @@ func (s *server) createBare(t *testing.T) (int, http.Header) {
 	return resp.StatusCode, resp.Header
 }
 
-// One server has a database. A second ends at once and says why; and once the database was
-// taken from the first, it ends too, while its sandbox keeps running for the next.
-func TestPostgresIsOneServers(t *testing.T) {
+// A database belongs to one server. A second one ends at once and says why. When another server takes
+// over the database, the first one ends too, while its sandbox keeps running for the next.
+func TestPostgresHasOneServer(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.ForTest(t)
 	s, other := stoppedServer(t), stoppedServer(t)
@@ -106,18 +106,18 @@ func TestPostgresIsOneServers(t *testing.T) {
 			t.Fatal("a second server has the database")
 		}
 		if log := strings.Join(other.Log(), "\n"); !strings.Contains(log, words) {
-			t.Errorf("it does not say %q:\n%s", words, log)
+			t.Errorf("the log does not say %q:\n%s", words, log)
 		}
 		other.ForgetLog()
 	}
 	refused("another server uses this database: process " + fmt.Sprint(s.PID()))
 
-	pg.Exec(t, s.Store, `UPDATE server_lease SET epoch = epoch + 1`) // as one with a copy of the home would
+	pg.Exec(t, s.Store, `UPDATE server_lease SET epoch = epoch + 1`) // as a server with a copy of the home would
 	if err := s.Ends(); err == nil || !strings.Contains(err.Error(), "ended badly") {
 		t.Errorf("the server that lost the database: %v", err)
 	}
 	if log := strings.Join(s.Log(), "\n"); !strings.Contains(log, "another server has taken over the database") {
-		t.Error("it does not say why it ends")
+		t.Error("the log does not say why it ends")
 	}
 	pg.Exec(t, s.Store, `UPDATE server_lease SET until = clock_timestamp()`)
 	refused("the database belongs to the state of another server")
@@ -127,7 +127,7 @@ func TestPostgresIsOneServers(t *testing.T) {
 	k.check()
 }
 
-// Nothing that the server does needs a connection of its own.
+// Nothing that the server does needs a dedicated connection.
 func TestPostgresThroughPgBouncer(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.ForTest(t)
@@ -194,12 +194,12 @@ func TestPostgresThroughPgBouncer(t *testing.T) {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatal("nothing was used")
+			t.Fatal("there is no usage")
 		}
 	}
 }
 
-// migrate runs the command for the server's home.
+// migrate runs the migration command for the server's home.
 func (s *server) migrate(t *testing.T, from, to string) (string, error) {
 	t.Helper()
 	program, err := testserver.Program()
@@ -214,8 +214,7 @@ func (s *server) migrate(t *testing.T, from, to string) (string, error) {
 	return string(out), err
 }
 
-// The records go from files to a database and back, while a sandbox runs and another is
-// paused.
+// Records are migrated from files to a database and back, with a running and a paused sandbox.
 func TestPostgresMigration(t *testing.T) {
 	t.Parallel()
 	url := pgtest.ForTest(t).Database(t)
@@ -254,7 +253,7 @@ func TestPostgresMigration(t *testing.T) {
 	events := func() (n int) {
 		t.Helper()
 		err := s.Events.Events(t.Context(), bothy.EventFilter{}, func(e bothy.Event) error {
-			if e.Type != bothy.EventSnapshotStored { // which come at any time
+			if e.Type != bothy.EventSnapshotStored { // they may arrive at any time
 				n++
 			}
 			return nil
@@ -287,11 +286,11 @@ func TestPostgresMigration(t *testing.T) {
 		}
 		k.check()
 		if n := events(); n != before {
-			t.Errorf("there are %d events, and were %d", n, before)
+			t.Errorf("there are %d events, and there were %d", n, before)
 		}
 		list, err := s.Sandboxes.List(t.Context(), bothy.SandboxFilter{Metadata: map[string]string{"a": "b"}})
 		if err != nil || len(list.Items) != 1 || list.Items[0].State != bothy.StatePaused {
-			t.Errorf("the one that is paused: %+v, %v", list, err)
+			t.Errorf("the paused sandbox: %+v, %v", list, err)
 		}
 		if _, err := client.New(s.URL(), token.Key).Sandboxes.Get(t.Context(), paused.id); err != nil {
 			t.Errorf("the key: %v", err)
@@ -301,7 +300,7 @@ func TestPostgresMigration(t *testing.T) {
 		}
 		copied := s.defaultBox(t, bothy.SandboxCreate{SnapshotID: snapshot.ID})
 		if got := copied.read("/workspace/file"); got != "content" {
-			t.Errorf("from the snapshot, the file holds %q", got)
+			t.Errorf("from the snapshot, the file contains %q", got)
 		}
 		if err := s.Sandboxes.Terminate(t.Context(), copied.id); err != nil {
 			t.Error(err)
@@ -322,10 +321,10 @@ func TestPostgresMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := paused.read("/workspace/file"); got != "content" {
-		t.Errorf("the file holds %q", got)
+		t.Errorf("the file contains %q", got)
 	}
 	kept, err := filepath.Glob(filepath.Join(s.Home, "bothy.db.moved-*"))
 	if err != nil || len(kept) != 1 {
-		t.Errorf("the files that were moved: %v, %v", kept, err)
+		t.Errorf("the old files that were kept: %v, %v", kept, err)
 	}
 }

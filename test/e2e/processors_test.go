@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// asks is a program that asks the processor what it can do.
+// asks is a program that asks the processor for its features with CPUID.
 const asks = `import ctypes, mmap
 code = bytes.fromhex("5389f889f14989d00fa241890041895804418948084189500c5bc3")
 page = mmap.mmap(-1, len(code), prot=7)
@@ -23,7 +23,7 @@ def cpuid(leaf):
 print("avx" if cpuid(1)[2] >> 28 & 1 else "", "avx2" if cpuid(7)[1] >> 5 & 1 else "", "avx512f" if cpuid(7)[1] >> 16 & 1 else "")
 `
 
-// flags are the features that a sandbox sees in /proc/cpuinfo.
+// flags returns the processor features that a sandbox sees in /proc/cpuinfo.
 func (b *box) flags() []string {
 	b.Helper()
 	_, text, _ := strings.Cut(b.sh("", "grep -m1 ^flags /proc/cpuinfo"), ":")
@@ -45,8 +45,8 @@ func leveled(t *testing.T, level string) *server {
 	return s
 }
 
-// What is above the level is seen by nothing inside, where the processor can hide it; a
-// virtual machine's always can. Memory that was written below it wakes as any does.
+// Features above the configured level are hidden from programs if the processor can hide them, and always
+// in virtual machines. Snapshots taken at a lower level can be resumed.
 func TestASandboxSeesTheProcessorOfItsLevel(t *testing.T) {
 	t.Parallel()
 	s := leveled(t, bothy.CPULevel2)
@@ -70,9 +70,9 @@ func TestASandboxSeesTheProcessorOfItsLevel(t *testing.T) {
 			l.progress()
 			l.write("/tmp/asks.py", asks)
 			if got := strings.TrimSpace(l.sh("", "python3 /tmp/asks.py")); got != "" && engine == "microvm" {
-				t.Errorf("the processor says that it has %s", got)
+				t.Errorf("CPUID reports %s", got)
 			} else if got != "" {
-				t.Logf("programs that ask the processor itself see that it has %s; it can hide that: %v", got, strings.Contains(hostFlags(t), " cpuid_fault "))
+				t.Logf("CPUID reports %s to programs; the processor can hide features: %v", got, strings.Contains(hostFlags(t), " cpuid_fault "))
 			}
 			l.progress()
 			if _, err := s.Snapshots.Pause(l.ctx, l.id, bothy.PauseOptions{}); err != nil {
@@ -102,11 +102,11 @@ func hostFlags(t *testing.T) string {
 	return ""
 }
 
-// placedHosts are three hosts in two zones, of which the third has a lower processor.
+// placedHosts are three hosts in two zones, of which the third has a lower processor level.
 func placedHosts(t *testing.T) []*server {
 	t.Helper()
 	if !strings.Contains(hostFlags(t), " avx2 ") {
-		t.Skip("this processor has nothing that another could lack")
+		t.Skip("this processor has no feature that a lower level lacks")
 	}
 	zones := []string{"a", "b", "b"}
 	hosts := newHostsWith(t, func(i int, settings, store string) (string, string) {
@@ -123,8 +123,9 @@ func placedHosts(t *testing.T) []*server {
 	return hosts
 }
 
-// Memory goes to a host that can wake it, or is refused with what it wants.
-func TestHostsWakeWhatTheirProcessorsCan(t *testing.T) {
+// A snapshot of memory is resumed on a host whose processor has its features, or refused with an error
+// that lists them.
+func TestHostsResumeWhatTheirProcessorsSupport(t *testing.T) {
 	t.Parallel()
 	hosts := placedHosts(t)
 	one, three := hosts[0], hosts[2]
@@ -132,7 +133,7 @@ func TestHostsWakeWhatTheirProcessorsCan(t *testing.T) {
 	for _, h := range must(one.Hosts.Hosts(ctx)) {
 		switch p := h.Processor; {
 		case p == nil || p.CPULevel != bothy.CPUHost || p.Vendor == "" || len(p.Features) == 0:
-			t.Errorf("the host %s says of its processor %+v", h.Name, p)
+			t.Errorf("the host %s reports the processor %+v", h.Name, p)
 		case h.Name == "three" && (p.Level != bothy.CPULevel2 || !strings.Contains(h.ProcessorProblem, "cannot be restored here") || !strings.Contains(h.ProcessorProblem, "engine.cpu_level")):
 			t.Errorf("the host three has %s, and the problem %q", p, h.ProcessorProblem)
 		case h.Name != "three" && h.ProcessorProblem != "":
@@ -159,7 +160,7 @@ func TestHostsWakeWhatTheirProcessorsCan(t *testing.T) {
 	}
 	b.usable()
 
-	// A drain asks only a host that can.
+	// A drain moves it only to a suitable host.
 	program := must(testserver.Program())
 	if out, err := one.cli(t, program, "host", "drain", "one", "--deadline", "4m"); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -167,7 +168,7 @@ func TestHostsWakeWhatTheirProcessorsCan(t *testing.T) {
 	if on := sandboxesOn(t, one); on["two"] != 1 {
 		t.Errorf("the hosts have %v", on)
 	}
-	// The owner takes no sandboxes any more, so a resume goes to another host that can wake it.
+	// The owner is drained, so a resume goes to another suitable host.
 	if _, err := three.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func TestHostsWakeWhatTheirProcessorsCan(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Hosts are listed by others as they were a moment ago.
+	// Other hosts may see an outdated list of hosts.
 	eventually(t, "it wakes on the host one", func() bool {
 		sb, err := three.Snapshots.Resume(ctx, b.id, bothy.ResumeOptions{})
 		if err != nil || sb.Resumed.Kind != bothy.SnapshotMemory {
@@ -191,10 +192,10 @@ func TestHostsWakeWhatTheirProcessorsCan(t *testing.T) {
 		return false
 	})
 	if got := b.sh("", "cat /dev/shm/memory"); got != "kept" {
-		t.Errorf("its memory holds %q", got)
+		t.Errorf("its memory contains %q", got)
 	}
 
-	// Where no host that takes it can wake it, the error says what it wants.
+	// If no available host is suitable, the error lists what the snapshot needs.
 	if _, err := one.Hosts.UpdateHost(ctx, "one", bothy.HostUpdate{State: bothy.HostCordoned}); err != nil {
 		t.Fatal(err)
 	}
@@ -202,14 +203,14 @@ func TestHostsWakeWhatTheirProcessorsCan(t *testing.T) {
 	e := bothy.AsError(err)
 	for _, want := range []string{"a processor like", "three (up", "without"} {
 		if e.Code != bothy.CodeUnsupported || !strings.Contains(e.Detail, want) {
-			t.Errorf("a move that no host can take: %v", err)
+			t.Errorf("a move that no host can accept: %v", err)
 			break
 		}
 	}
 	b.usable()
 }
 
-// A sandbox is made on a host with the labels that it asks for, and stays with such hosts.
+// A sandbox is created on a host with the requested labels, and stays on such hosts.
 func TestHostsAreChosenByLabels(t *testing.T) {
 	t.Parallel()
 	hosts := placedHosts(t)
@@ -271,7 +272,7 @@ func TestHostsAreChosenByLabels(t *testing.T) {
 	}
 }
 
-// A server that is alone has no hosts to choose from.
+// A server without a cluster has no hosts to choose from.
 func TestHostLabelsNeedACluster(t *testing.T) {
 	t.Parallel()
 	_, err := shared.Sandboxes.Create(context.WithoutCancel(t.Context()), bothy.SandboxCreate{HostLabels: map[string]string{"zone": "a"}})

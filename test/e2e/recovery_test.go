@@ -18,8 +18,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// seed makes the load and the moments of the crashes repeatable, as far as they
-// can be: BOTHY_E2E_SEED is another.
+// seed makes the load and the times of the crashes as repeatable as possible. BOTHY_E2E_SEED sets another
+// seed.
 func seed(t *testing.T) uint64 {
 	n, err := strconv.ParseUint(os.Getenv("BOTHY_E2E_SEED"), 10, 64)
 	if err != nil {
@@ -29,8 +29,7 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// keeper is a sandbox that must outlive every crash, with a file and a process
-// that counts.
+// keeper is a sandbox that must survive every crash, with a file and a process that counts.
 type keeper struct {
 	*box
 	pid   int
@@ -54,14 +53,14 @@ func (s *server) newKeeper(t *testing.T) *keeper {
 	return k
 }
 
-// check that nothing happened to it but that time went by.
+// check checks that the sandbox is unchanged.
 func (k *keeper) check() {
 	k.Helper()
 	if sb := k.get(); sb.State != bothy.StateRunning {
-		k.Fatalf("a sandbox that was left alone is %s: %+v", sb.State, sb.Ended)
+		k.Fatalf("an untouched sandbox is %s: %+v", sb.State, sb.Ended)
 	}
 	if got := k.read("/workspace/kept"); got != k.id {
-		k.Errorf("its file holds %q", got)
+		k.Errorf("its file contains %q", got)
 	}
 	k.running(k.pid)
 	before := k.ticks
@@ -72,18 +71,17 @@ func (k *keeper) check() {
 	}
 }
 
-// job is a sandbox of the load. What is unsure is what a crash may or may not
-// have left undone.
+// job is a sandbox of the load. After a crash, its last operation may or may not have been done.
 type job struct {
 	name             string
-	id               string // empty while nothing is known of its creation
-	content          string // of its file, and what it may be instead
+	id               string // empty while its creation is unconfirmed
+	content          string // of its file; unsure is a write that was not confirmed
 	unsure           string
 	deleted, leaving bool
-	overdue          bool // its time is up at the next start
+	overdue          bool // its time-out has passed at the next start
 }
 
-// worker makes, uses and deletes sandboxes until the server is gone.
+// worker creates, uses and deletes sandboxes until the server is killed.
 type worker struct {
 	s    *server
 	rnd  *rand.Rand
@@ -146,8 +144,8 @@ func (w *worker) create(ctx context.Context) error {
 	return nil
 }
 
-// A load runs while the server is killed at any moment. The next one finds what
-// lives, ends what is overdue, and loses, doubles and leaves behind nothing.
+// The server is killed at random times under load. After each restart it finds the live sandboxes, ends the
+// overdue ones, and has lost, duplicated and leaked nothing.
 func TestCrashes(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
@@ -160,7 +158,7 @@ func TestCrashes(t *testing.T) {
 	made, unknown := 0, 0
 	for round := range 12 {
 		s.crash(t, workers, time.Duration(100+rnd.IntN(900))*time.Millisecond)
-		// Every short time-out is over by now.
+		// Every short time-out has passed by now.
 		time.Sleep(1100 * time.Millisecond)
 		if err := s.Start(); err != nil {
 			t.Fatalf("start after crash %d: %v", round, err)
@@ -181,13 +179,13 @@ func TestCrashes(t *testing.T) {
 			t.Fatalf("after crash %d", round)
 		}
 	}
-	t.Logf("looked at %d sandboxes, %d of them in the middle of something", made, unknown)
+	t.Logf("%d sandboxes were checked, %d of them with an operation in progress", made, unknown)
 	if made < 12 || unknown < 6 {
-		t.Error("the crashes met no load")
+		t.Error("the server was idle at every crash")
 	}
 }
 
-// crash runs the load for a time and kills the server under it.
+// crash runs the load for a time and then kills the server.
 func (s *server) crash(t *testing.T, workers []*worker, after time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
@@ -206,12 +204,11 @@ func (s *server) crash(t *testing.T, workers []*worker, after time.Duration) {
 	}
 	all.Wait()
 	if ctx.Err() != nil {
-		t.Fatal("the load went on without a server")
+		t.Fatal("the load continued without a server")
 	}
 }
 
-// checkJobs compares the server's sandboxes with what is known of them, and with
-// what there is on the host.
+// checkJobs compares the server's sandboxes with those of the load and with the machines on the host.
 func (s *server) checkJobs(t *testing.T, workers []*worker) {
 	t.Helper()
 	all, err := s.AllSandboxes(t.Context())
@@ -221,7 +218,7 @@ func (s *server) checkJobs(t *testing.T, workers []*worker) {
 	byName, ids := map[string]*bothy.Sandbox{}, map[string]bool{}
 	for _, sb := range all {
 		if ids[sb.ID] || (sb.Name != "" && byName[sb.Name] != nil) {
-			t.Errorf("sandbox %s (%s) is there twice", sb.ID, sb.Name)
+			t.Errorf("sandbox %s (%s) exists twice", sb.ID, sb.Name)
 		}
 		ids[sb.ID], byName[sb.Name] = true, sb
 		if sb.State != bothy.StateRunning && !sb.State.Ended() {
@@ -237,14 +234,14 @@ func (s *server) checkJobs(t *testing.T, workers []*worker) {
 	s.checkHost(t, all)
 }
 
-// checkJob reports whether the sandbox has ended, as it should.
+// checkJob checks a sandbox and reports whether it has ended.
 func (s *server) checkJob(t *testing.T, j *job, sb *bothy.Sandbox) (ended bool) {
 	t.Helper()
 	if sb == nil {
 		if j.id != "" {
 			t.Errorf("%+v is lost", j)
 		}
-		return true // it had not come to be
+		return true // it was never created
 	}
 	b := &box{t, s, t.Context(), sb.ID}
 	reason := bothy.EndReason("")
@@ -256,22 +253,22 @@ func (s *server) checkJob(t *testing.T, j *job, sb *bothy.Sandbox) (ended bool) 
 		t.Errorf("%+v is now %s", j, sb.ID)
 	case j.overdue && j.id != "":
 		if reason != bothy.EndTimeout {
-			t.Errorf("%+v is overdue, and %s %+v", j, sb.State, sb.Ended)
+			t.Errorf("%+v is overdue, but %s %+v", j, sb.State, sb.Ended)
 		}
 		return true
 	case j.deleted:
 		if reason != bothy.EndTerminated {
-			t.Errorf("%+v was deleted, and %s %+v", j, sb.State, sb.Ended)
+			t.Errorf("%+v was deleted, but is %s %+v", j, sb.State, sb.Ended)
 		}
 		return true
-	case j.id == "": // its creator never learned of it, and will not use it
+	case j.id == "": // its creation was not confirmed, so the load will not use it
 		if sb.State == bothy.StateRunning {
 			b.usable()
 			if err := s.Sandboxes.Terminate(t.Context(), sb.ID); err != nil {
 				t.Error(err)
 			}
 		} else if reason != bothy.EndError && reason != bothy.EndTimeout {
-			t.Errorf("%+v was half made, and %s %+v", j, sb.State, sb.Ended)
+			t.Errorf("%+v was partially created, and is %s %+v", j, sb.State, sb.Ended)
 		}
 		return true
 	case sb.State.Ended():
@@ -284,14 +281,14 @@ func (s *server) checkJob(t *testing.T, j *job, sb *bothy.Sandbox) (ended bool) 
 	if j.content+j.unsure == "" {
 		b.usable()
 	} else if got := b.sh("", "cat /workspace/file 2>/dev/null; true"); got != j.content && got != j.unsure {
-		t.Errorf("the file of %+v holds %q", j, got)
+		t.Errorf("the file of %+v contains %q", j, got)
 	} else {
 		j.content = got
 	}
 	return false
 }
 
-// checkHost compares what runs on the host with the sandboxes that do.
+// checkHost compares the machines on the host with the running sandboxes.
 func (s *server) checkHost(t *testing.T, all []*bothy.Sandbox) {
 	t.Helper()
 	current, err := s.AllSandboxes(t.Context(), bothy.StateRunning)
@@ -324,7 +321,7 @@ func (s *server) checkHost(t *testing.T, all []*bothy.Sandbox) {
 	}
 	for id := range running {
 		if !folders[id] || !groups[id] || sentries[id] == 0 {
-			t.Errorf("sandbox %s runs with folder: %v, cgroup: %v, sentries: %d", id, folders[id], groups[id], sentries[id])
+			t.Errorf("running sandbox %s has folder: %v, cgroup: %v, sentries: %d", id, folders[id], groups[id], sentries[id])
 		}
 	}
 	for what, found := range map[string]map[string]bool{"folder": folders, "cgroup": groups} {
@@ -348,8 +345,8 @@ func (s *server) checkHost(t *testing.T, all []*bothy.Sandbox) {
 	}
 }
 
-// namespaces counts the network namespaces, other than the host's, of the
-// server's processes and of what the server holds open.
+// namespaces counts the network namespaces, other than the host's, of the server's processes and open
+// descriptors.
 func (s *server) namespaces(t *testing.T) int {
 	t.Helper()
 	host, err := os.Readlink("/proc/self/ns/net")
@@ -371,8 +368,7 @@ func (s *server) namespaces(t *testing.T) int {
 	return len(found)
 }
 
-// The server is killed at each step of what it does, between what it does and
-// what it writes down.
+// The server is killed at each step of its operations, between an action and its record.
 func TestCrashAtEveryStep(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
@@ -425,7 +421,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 			}
 		}
 		if bothy.ErrorCode(err) != "server_unreachable" {
-			t.Fatalf("%s: the server lives: %v", c.step, err)
+			t.Fatalf("%s: the server is still running: %v", c.step, err)
 		}
 		if err := errors.Join(s.Dies(), s.Start()); err != nil {
 			t.Fatal(err)
@@ -435,9 +431,8 @@ func TestCrashAtEveryStep(t *testing.T) {
 	}
 }
 
-// checkVictim checks that the sandbox is in one of the states that it may be in,
-// that it can be used, or be woken and used, and that nothing else is left. It
-// terminates it.
+// checkVictim checks that the sandbox is in one of the allowed states and usable, after a resume if it is
+// paused, and that nothing else is left. It terminates the sandbox.
 func (s *server) checkVictim(t *testing.T, step string, may []bothy.State) {
 	t.Helper()
 	all, err := s.AllSandboxes(t.Context())
@@ -467,7 +462,7 @@ func (s *server) checkVictim(t *testing.T, step string, may []bothy.State) {
 	}
 	if !sb.State.Ended() {
 		if got := b.read("/workspace/file"); got != "content" {
-			t.Errorf("%s: the file holds %q", step, got)
+			t.Errorf("%s: the file contains %q", step, got)
 		}
 		b.usable()
 	} else if sb.Ended.Reason == "" || sb.Ended.Detail == "" {

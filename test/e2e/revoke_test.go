@@ -9,11 +9,11 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-// endsWithin is how soon what a revoked key does must have ended.
+// endsWithin is how soon everything that uses a revoked key must have ended.
 const endsWithin = time.Second
 
-// A key that is revoked ends its terminal, its watch and its command, and not the
-// sandbox or what it runs in the background.
+// Revoking a key ends its terminals, watches and commands, but neither the sandbox nor background
+// commands.
 func TestRevokedKeyEndsWhatItDoes(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
@@ -76,7 +76,7 @@ func TestRevokedKeyEndsWhatItDoes(t *testing.T) {
 		case what := <-ended:
 			t.Logf("the %s ended", what)
 		case <-late:
-			t.Fatal("a second later not all has ended")
+			t.Fatal("not everything has ended in time")
 		}
 	}
 	list, err := shared.Exec.Processes(ctx, b.id)

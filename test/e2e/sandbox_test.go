@@ -15,7 +15,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// box is one sandbox of a test.
+// box is a sandbox of a test.
 type box struct {
 	*testing.T
 	s   *server
@@ -23,8 +23,8 @@ type box struct {
 	id  string
 }
 
-// newBox creates a sandbox on the shared server that ends with the test. Zero
-// values of the request are small.
+// newBox creates a sandbox on the shared server, which is terminated when the test ends. Sizes that the
+// request does not set are small.
 func newBox(t *testing.T, req bothy.SandboxCreate) *box {
 	t.Helper()
 	return shared.newBox(t, req)
@@ -61,7 +61,7 @@ func (s *server) create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sa
 	return s.Sandboxes.Create(ctx, req)
 }
 
-// exec runs a command that must not hang; how it ends is the caller's business.
+// exec runs a command that must not hang, and returns its result or error.
 func (b *box) exec(req bothy.ExecRequest) (*bothy.ExecResult, error) {
 	ctx, cancel := context.WithTimeout(b.ctx, hangs)
 	defer cancel()
@@ -72,8 +72,7 @@ func line(user, command string) bothy.ExecRequest {
 	return bothy.ExecRequest{Command: bothy.Command{Line: command}, User: user}
 }
 
-// sh runs a line of shell as a user and returns its standard output. It must
-// succeed.
+// sh runs a shell command as a user, which must succeed, and returns its standard output.
 func (b *box) sh(user, command string) string {
 	b.Helper()
 	r := b.try(line(user, command))
@@ -102,7 +101,7 @@ func (b *box) get() *bothy.Sandbox {
 	return sb
 }
 
-// usable checks that the sandbox still does what sandboxes are for.
+// usable checks that the sandbox still runs commands and stores files.
 func (b *box) usable() {
 	b.Helper()
 	if got := b.sh("", "echo alive >/workspace/alive && cat /workspace/alive && rm /workspace/alive"); got != "alive" {
@@ -110,12 +109,12 @@ func (b *box) usable() {
 	}
 }
 
-// endedWith waits until the sandbox has ended and checks that it says why.
+// endedWith waits until the sandbox has ended and checks the reason.
 func (b *box) endedWith(want bothy.EndReason) *bothy.Ended {
 	b.Helper()
 	sb := b.awaitEnd()
 	if sb.Ended == nil || sb.Ended.Reason != want || sb.Ended.Detail == "" {
-		b.Fatalf("the sandbox is %s with %+v, want it ended with %s", sb.State, sb.Ended, want)
+		b.Fatalf("the sandbox is %s with %+v, want it ended because of %s", sb.State, sb.Ended, want)
 	}
 	return sb.Ended
 }
@@ -160,8 +159,8 @@ func (b *box) write(path, content string) {
 	}
 }
 
-// outcomes says what became of each thing that an attack tried: "done" where it
-// worked, and otherwise the name of the error.
+// outcomes has the result of each attempt of an attack: "done" if it succeeded, and otherwise the name of
+// the error.
 type outcomes map[string]string
 
 // attack runs a program that prints outcomes.
@@ -175,8 +174,7 @@ func (b *box) attack(user, name string, args ...string) outcomes {
 	return o
 }
 
-// refused checks that nothing worked, nor hung, but for what is named. Every
-// name must be one that was tried.
+// refused checks that no attempt succeeded or hung, except those named, which must have been made.
 func (o outcomes) refused(t *testing.T, but ...string) {
 	t.Helper()
 	for _, name := range but {
@@ -199,7 +197,7 @@ func asEachUser(t *testing.T, f func(t *testing.T, user string)) {
 	}
 }
 
-// neighbour is a sandbox that has done nothing wrong. All tests share it.
+// neighbour is an innocent sandbox that all tests share.
 var neighbour = sync.OnceValues(func() (string, error) {
 	sb, err := shared.create(context.Background(), bothy.SandboxCreate{Name: "neighbour"})
 	if err != nil {
@@ -208,8 +206,7 @@ var neighbour = sync.OnceValues(func() (string, error) {
 	return sb.ID, nil
 })
 
-// besides checks, until the test ends, that the neighbour, the server and the
-// host keep answering.
+// besides checks until the test ends that the neighbour, the server and the host keep answering.
 func besides(t *testing.T) {
 	t.Helper()
 	id, err := neighbour()
@@ -232,12 +229,11 @@ func besides(t *testing.T) {
 	t.Cleanup(func() {
 		close(stop)
 		<-stopped
-		t.Logf("the neighbour was asked %d times", asked)
+		t.Logf("the neighbour was checked %d times", asked)
 	})
 }
 
-// patience is how long a neighbour may take to answer. Two processors may have
-// to serve half a dozen attacks at once.
+// patience is how long a neighbour may take to answer. Half a dozen attacks may share two processors.
 const patience = time.Minute
 
 func answers(t *testing.T, id string) {
@@ -255,7 +251,7 @@ func answers(t *testing.T, id string) {
 	}
 }
 
-// running checks that a process that was started in the background still runs.
+// running checks that a background process is still running.
 func (b *box) running(pid int) {
 	b.Helper()
 	all, err := b.s.Exec.Processes(b.ctx, b.id)
@@ -267,5 +263,5 @@ func (b *box) running(pid int) {
 			return
 		}
 	}
-	b.Errorf("process %d does not run: %+v", pid, all)
+	b.Errorf("process %d is not running: %+v", pid, all)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestCommandsStartAlike checks that a command finds the same world whether it is
-// plain, which the guest starts in a way of its own, or has an input.
+// TestCommandsStartAlike checks that a command has the same environment with an input and without, which
+// the guest starts in different ways.
 func TestCommandsStartAlike(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
@@ -42,15 +42,15 @@ print("environment", sorted(k for k in os.environ))
 	}
 }
 
-// TestStartsThatFail checks that what cannot be started says why, and leaves
-// nothing behind.
+// TestStartsThatFail checks that a command that cannot be started fails with a reason and leaves nothing
+// behind.
 func TestStartsThatFail(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
 	b.sh("root", `mkdir -p /workspace/bin /shut && chmod 700 /shut && cd /workspace/bin &&
 		echo text >plain && printf '#!/no/such/shell\n' >script && printf '\177ELF broken' >broken && printf 'no first line' >odd &&
 		chmod 755 script broken odd && chmod 644 plain`)
-	// The shell looks by itself: what it would start may be there or not yet.
+	// The list is made with shell built-ins only: a program would be in it at some times and not at others.
 	processes := func() []string {
 		return strings.Fields(b.sh("root", `for p in /proc/[0-9]*; do read -r pid name state rest <$p/stat && echo "$pid$name$state"; done`))
 	}
@@ -85,6 +85,6 @@ func TestStartsThatFail(t *testing.T) {
 		}
 	}
 	if after := processes(); len(after) != len(before) {
-		t.Errorf("there were the processes %q, and now there are %q", before, after)
+		t.Errorf("the processes were %q, and are %q", before, after)
 	}
 }

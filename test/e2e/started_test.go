@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// built builds a template that goes with the test.
+// built builds a template that is removed when the test ends.
 func (s *server) built(t *testing.T, req bothy.BuildRequest) (*bothy.Build, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
@@ -38,8 +38,8 @@ func (s *server) built(t *testing.T, req bothy.BuildRequest) (*bothy.Build, stri
 	return b, log.String()
 }
 
-// Not beside other tests: some compare what templates there are.
-func TestProgramsRunAlready(t *testing.T) {
+// Not parallel, since some tests compare the list of templates.
+func TestProgramsAreAlreadyRunning(t *testing.T) {
 	name := fmt.Sprintf("started-%d", os.Getpid())
 	req := bothy.BuildRequest{
 		Name: name, Dockerfile: "FROM " + templateName + "\nWORKDIR /srv\nRUN echo hello >page",
@@ -62,9 +62,9 @@ func TestProgramsRunAlready(t *testing.T) {
 		}
 	}
 	if !strings.HasPrefix(said[0], "hello\n") || said[1] != said[0] {
-		t.Errorf("two sandboxes say %q", said)
+		t.Errorf("two sandboxes print %q", said)
 	}
-	// A build that fails leaves what was there.
+	// A failed build keeps the old template.
 	req.Start = &bothy.TemplateStart{Command: "echo cannot; exit 9", Ready: &bothy.TemplateReady{Port: 8000}}
 	b, log := shared.built(t, req)
 	if b.State != bothy.BuildFailed || !strings.Contains(b.Error, "exit code 9") || !strings.Contains(log, "cannot") {
@@ -76,7 +76,7 @@ func TestProgramsRunAlready(t *testing.T) {
 	}
 	for _, one := range list {
 		if one.Name == name && (one.Tag != "" || one.Memory == nil || one.Start == nil) {
-			t.Errorf("there is %+v", one)
+			t.Errorf("the template is %+v", one)
 		}
 	}
 	if err := shared.Templates.RemoveTemplate(t.Context(), name); err != nil {
@@ -84,7 +84,7 @@ func TestProgramsRunAlready(t *testing.T) {
 	}
 }
 
-// Not beside other tests, as above.
+// Not parallel, as above.
 func TestAFailedBuildLeavesASandbox(t *testing.T) {
 	req := bothy.BuildRequest{
 		Name: fmt.Sprintf("failed-%d", os.Getpid()), ShellOnFailure: true, MemoryMB: 256,
@@ -105,7 +105,7 @@ func TestAFailedBuildLeavesASandbox(t *testing.T) {
 	if got := b.sh("", look); got != want {
 		t.Errorf("it has %q", got)
 	}
-	// It is a sandbox like any other, although its template has no name any more.
+	// It is a normal sandbox, although its template no longer has a name.
 	for _, filesOnly := range []bool{false, true} {
 		if _, err := b.s.Snapshots.Pause(b.ctx, b.id, bothy.PauseOptions{FilesOnly: filesOnly}); err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestAFailedBuildLeavesASandbox(t *testing.T) {
 	}
 }
 
-// A command that never ends costs what it was given, and leaves nothing.
+// A build command that never ends is stopped after its time-out and leaves nothing behind.
 func TestCommandsOfBuildsThatNeverEnd(t *testing.T) {
 	name := fmt.Sprintf("endless-%d", os.Getpid())
 	b, log := shared.built(t, bothy.BuildRequest{Name: name, Dockerfile: "FROM " + templateName + "\nRUN echo begun && sleep 54322", TimeoutSeconds: 2})

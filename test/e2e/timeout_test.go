@@ -14,7 +14,7 @@ func ptr[T any](v T) *T { return &v }
 func TestTimeOutEndsASandbox(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{TimeoutSeconds: ptr(2)})
-	r, err := b.exec(line("", "sleep 1000")) // does not keep it
+	r, err := b.exec(line("", "sleep 1000")) // does not extend the time-out
 	if code := bothy.ErrorCode(err); code != bothy.CodeSandboxEnded {
 		t.Errorf("a command that outlives its sandbox: %+v, %v", r, err)
 	}
@@ -41,7 +41,7 @@ func TestTimeOutCanBeMoved(t *testing.T) {
 	if sb := update(600); sb.ExpiresAt == nil || !sb.ExpiresAt.After(first.ExpiresAt.Add(time.Minute)) {
 		t.Errorf("it ended at %v and now ends at %v", first.ExpiresAt, sb.ExpiresAt)
 	}
-	b.sh("", "sleep 5") // beyond its first end
+	b.sh("", "sleep 5") // beyond the first time-out
 	b.usable()
 	if sb := update(0); sb.ExpiresAt != nil {
 		t.Errorf("without a time-out it ends at %v", sb.ExpiresAt)
@@ -52,7 +52,7 @@ func TestTimeOutCanBeMoved(t *testing.T) {
 	wantError(t, err, bothy.CodeSandboxEnded, b.id)
 }
 
-// A command's time-out reaches everything that it started.
+// A command's time-out kills everything that the command started.
 func TestTimeOutOfACommand(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
@@ -75,22 +75,22 @@ func TestTimeOutOfACommand(t *testing.T) {
 		}
 		left := b.sh("root", survivors)
 		if name == "clean setting" {
-			// It left the command's session and threw away what marked it: then
-			// it is a process like any other. It ends with the sandbox.
+			// A process that leaves the command's session and removes its mark is independent of the
+			// command, and ends with the sandbox.
 			b.sh("root", "pkill -f 'sleep 12[0-9][0-9]'; true")
 			continue
 		}
 		if left != "0" {
-			t.Errorf("%s: %s processes outlived the command: %s", name, left, b.sh("root", "ps -ef || ls /proc"))
+			t.Errorf("%s: %s processes survived the command: %s", name, left, b.sh("root", "ps -ef || ls /proc"))
 			b.sh("root", "pkill -9 -f 'sleep 12[0-9][0-9]'; true")
 		}
 	}
 	b.usable()
 }
 
-// A caller takes its command along when it leaves, but not one that is to keep running,
-// nor one in the background.
-func TestCallerWhoLeaves(t *testing.T) {
+// A command is killed when its caller leaves, unless it was started in the background or to be kept
+// running.
+func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
 	background := b.try(bothy.ExecRequest{Command: bothy.Command{Args: []string{"sleep", "1301"}}, Background: true})

@@ -7,12 +7,12 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// The clock of a sandbox that keeps running through two crashes of its server, one of
-// them in the middle of writing what was used, shows what it has really run.
+// The usage of a sandbox that keeps running through two crashes of its server, one of them while usage is
+// written, matches the time that it has run.
 func TestUsageThroughCrashes(t *testing.T) {
 	t.Parallel()
 	s := stoppedServer(t)
-	// It dies while it writes the first batch that has a sandbox in it.
+	// The server dies while it writes the first batch with a sandbox in it.
 	if err := s.Start("store.usage=kill"); err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func TestUsageThroughCrashes(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &box{t, s, t.Context(), sb.ID}
-	// Its own clock counts a second; of a busy host's processors it may have had less.
+	// The process measures a second of processor time; on a busy host it may have got less.
 	const spun = 0.05
 	b.sh("", "python3 -c 'import time\nwhile time.process_time() < 1: pass'")
 	if err := s.Dies(); err != nil {
@@ -43,11 +43,11 @@ func TestUsageThroughCrashes(t *testing.T) {
 	}
 	paused := b.usageAfter(time.Now())
 	if later := b.usageAfter(paused.AsOf.Add(2 * time.Second)); later.Total.VCPUSeconds != paused.Total.VCPUSeconds {
-		t.Errorf("paused, it went from %v to %v vCPU-seconds", paused.Total.VCPUSeconds, later.Total.VCPUSeconds)
+		t.Errorf("while paused, the usage went from %v to %v vCPU-seconds", paused.Total.VCPUSeconds, later.Total.VCPUSeconds)
 	}
 }
 
-// usageAfter waits for an answer that is complete up to a time.
+// usageAfter waits for a report that is complete up to a time.
 func (b *box) usageAfter(at time.Time) *bothy.UsageReport {
 	b.Helper()
 	for deadline := time.Now().Add(hangs); time.Now().Before(deadline); time.Sleep(250 * time.Millisecond) {
@@ -55,7 +55,7 @@ func (b *box) usageAfter(at time.Time) *bothy.UsageReport {
 			return r
 		}
 	}
-	b.Fatal("the meters do not advance")
+	b.Fatal("the usage reports do not advance")
 	return nil
 }
 
@@ -68,21 +68,20 @@ func (b *box) usage() *bothy.UsageReport {
 	return r
 }
 
-// check compares what is counted of a sandbox that never stopped with its age.
+// check compares the usage of a sandbox that was never paused with its age.
 func (b *box) check(cpus, atLeastUsed float64) *bothy.UsageReport {
 	b.Helper()
 	sb := b.get()
 	r := b.usage()
 	asked := time.Now()
-	// It is counted from a moment after it began to run, which takes as long as
-	// a busy machine takes.
+	// It is counted from shortly after its start, which a busy machine may delay.
 	const slack = 3 * time.Second
 	least, most := cpus*(r.AsOf.Sub(*sb.StartedAt)-slack).Seconds(), cpus*asked.Sub(*sb.StartedAt).Seconds()
 	if got := r.Total.VCPUSeconds; got < least || got > most {
 		b.Errorf("%v vCPU-seconds of a sandbox that has run for %v to %v", got, least, most)
 	}
 	if got := r.Total.CPUSeconds; got < atLeastUsed || got > most {
-		b.Errorf("it has used %v CPU-seconds, of %v at least", got, atLeastUsed)
+		b.Errorf("it has used %v CPU-seconds, want at least %v", got, atLeastUsed)
 	}
 	if len(r.Items) != 1 || r.Items[0].Labels["team"] != "red" {
 		b.Errorf("it belongs to %+v", r.Items)

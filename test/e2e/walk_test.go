@@ -21,11 +21,10 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-// secretWord is in everything that the victim has: it must not get out.
+// secretWord is in everything that the victim has. No answer to others may contain it.
 const secretWord = "walkers-never-see-this"
 
-// victim is a project with one of everything, and the requests that would find
-// or change it.
+// victim is a project with one object of every kind.
 type victim struct {
 	*testing.T
 	s        *server
@@ -89,8 +88,7 @@ func newVictim(t *testing.T, s *server) *victim {
 	return v
 }
 
-// all is everything that the victim has, as its owner sees it. What changes by
-// itself is left out.
+// all returns everything that the victim has, as its owner sees it, except for what changes by itself.
 func (v *victim) all() string {
 	v.Helper()
 	var b strings.Builder
@@ -120,8 +118,7 @@ func (v *victim) all() string {
 	return b.String()
 }
 
-// bodies are requests that would do something. An operation that is new and
-// wants a body must be given one here.
+// bodies are valid request bodies by operation. A new operation with a body must be added here.
 func (v *victim) bodies() map[string]string {
 	return map[string]string{
 		"create-project": `{"id":"walkers-own"}`, "update-project": `{"plan":"starter"}`, "update-host": `{"state":"cordoned"}`, "move-sandbox": `{}`, "update-sandbox": `{"name":"taken"}`,
@@ -139,7 +136,7 @@ type operation struct {
 	id, method, path, scope, body string
 }
 
-// operations are those of the server's own description, about the victim.
+// operations returns all operations of the server's OpenAPI document, with the victim's ids.
 func (v *victim) operations() []operation {
 	v.Helper()
 	var doc struct {
@@ -180,12 +177,12 @@ func (v *victim) operations() []operation {
 		}
 		at := strings.NewReplacer("{id}", id, "{pid}", v.pid, "{context}", v.context, "{port}", "8000", "{link}", v.link, "{host}", "one", "{shell}", "default", "{name}", templateName).Replace(path)
 		if strings.Contains(at, "{") {
-			v.Fatalf("%s: give its parameter a value here", path)
+			v.Fatalf("%s: add a value for its parameter here", path)
 		}
 		for method, op := range item {
 			o := operation{op.OperationID, strings.ToUpper(method), at, op.Scope, bodies[op.OperationID]}
 			if _, there := bodies[op.OperationID]; op.RequestBody.Required && !there {
-				v.Errorf("%s wants a body: give it one here", op.OperationID)
+				v.Errorf("%s needs a body: add one to bodies", op.OperationID)
 			}
 			for _, p := range op.Parameters {
 				switch {
@@ -206,7 +203,7 @@ func (v *victim) operations() []operation {
 	return all
 }
 
-// ask sends a request as it is, byte by byte, and returns what comes back.
+// ask sends a request literally, without normalizing it, and returns the answer.
 func (s *server) ask(t *testing.T, method, target, body string, headers ...string) (status int, header http.Header, text string) {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", s.Address, hangs)
@@ -245,9 +242,8 @@ func (s *server) ask(t *testing.T, method, target, body string, headers ...strin
 
 func bearer(key string) string { return "Authorization: Bearer " + key }
 
-// Whoever has no key, a forged, an expired, a revoked one, one without the
-// scope, or every scope in another project, sees and changes nothing, whatever
-// the server can be asked.
+// Every operation is tried without a key, with a forged, expired or revoked key, with a key without the
+// scope, and with a key of another project. None may read or change anything of the victim.
 func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
@@ -294,22 +290,22 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 		if !slices.Contains(want, status) {
 			t.Errorf("%s: %s %s answers %d %.200s, want one of %v", who, o.method, o.path, status, text, want)
 		}
-		if o.id == "list-audit" { // it shows what they themselves asked for
+		if o.id == "list-audit" { // it shows the caller's own requests
 			text = strings.ReplaceAll(text, "/workspace/"+secretWord, "")
 			if strings.Contains(text, `"project":"default"`) {
-				t.Errorf("%s sees what others did: %.300s", who, text)
+				t.Errorf("%s sees records of others: %.300s", who, text)
 			}
 		}
 		if strings.Contains(text, secretWord) && !strings.Contains(o.path, "?path=") || strings.Contains(text, s.Key) {
-			t.Errorf("%s: %s %s tells %.300s", who, o.method, o.path, text)
+			t.Errorf("%s: %s %s reveals %.300s", who, o.method, o.path, text)
 		}
 	}
-	// What a stranger may do is about its own project, where there is nothing.
+	// These operations succeed for a stranger because they concern its own, empty project.
 	own := map[string][]int{
 		"list-audit": {200}, "list-events": {200}, "get-limits": {200}, "list-projects": {200}, "list-sandboxes": {200}, "list-metrics": {200}, "list-snapshots": {200},
 		"list-templates": {200}, "list-builds": {200}, "start-build": {201}, "upload-build-context": {201, 400}, "get-template": {200}, "get-template-sbom": {200}, "get-template-provenance": {200}, "list-tokens": {200}, "get-usage": {200}, "list-webhooks": {200}, "create-webhook": {201}, "list-agents": {200}, "attach-agents": {201}, "import-snapshot": {400, 422},
-		"get-archive-key": {200}, // the public half, which is no secret
-		"push-template":   {422}, // to an address that no project may reach
+		"get-archive-key": {200}, // the public half
+		"push-template":   {422}, // the address is closed to projects
 	}
 	for _, o := range operations {
 		check("nobody", o, []int{401})
@@ -327,7 +323,7 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 	if after := v.all(); after != before {
 		t.Errorf("before\n%s\nafter\n%s", before, after)
 	}
-	// Each of these was noted.
+	// Every attempt is in the audit.
 	p, err := s.Audit.Audit(t.Context(), bothy.AuditFilter{ProjectID: "walkers", Refused: true})
 	if err != nil || len(p.Items) == 0 {
 		t.Errorf("the stranger's attempts are not in the audit: %v", err)
@@ -335,8 +331,8 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 	t.Run("tricks", func(t *testing.T) { v.T = t; v.tricks(stranger, before) })
 }
 
-// Ways of writing an address, and headers, that make some servers look at
-// another object, or with another's eyes, than the one that was checked.
+// tricks tries spellings of paths, and headers, that make some servers check one object and return
+// another, or act as another user.
 func (v *victim) tricks(stranger, before string) {
 	t, s := v.T, v.s
 	id := v.sandbox
@@ -352,7 +348,7 @@ func (v *victim) tricks(stranger, before string) {
 		for _, method := range []string{"GET", "DELETE", "HEAD", "OPTIONS", "PROPFIND", "get"} {
 			for _, auth := range [][]string{nil, {bearer(stranger)}} {
 				status, header, text := s.ask(t, method, target, "", auth...)
-				// A redirect leads to where the same is refused again.
+				// A redirect leads to a path that is refused as well.
 				if status < 300 || status >= 500 || strings.Contains(text, secretWord) || strings.Contains(header.Get("Location"), "other.example.org") {
 					t.Errorf("%s %q: %d %.200s", method, target, status, text)
 				}
@@ -368,7 +364,7 @@ func (v *victim) tricks(stranger, before string) {
 		{"Authorization: Bearer null"}, {"Authorization: Bearer " + s.Key + " " + stranger}, {"Authorization: Bearer " + s.Key + "\t"}, {"Authorization: Bearer\x00" + s.Key},
 		{bearer(stranger), bearer(s.Key)}, {bearer(s.Key), bearer(stranger)}, {bearer(stranger), "authorization: Bearer " + s.Key},
 	} {
-		if headers[0] == "Authorization: Bearer "+s.Key+"\t" { // white space after a key is none of it
+		if headers[0] == "Authorization: Bearer "+s.Key+"\t" { // white space after a key is ignored
 			continue
 		}
 		for _, method := range []string{"GET", "POST", "DELETE"} {
@@ -382,7 +378,7 @@ func (v *victim) tricks(stranger, before string) {
 			}
 		}
 	}
-	// The owner's own key works beside all that, and nothing has changed.
+	// The owner's key still works, and nothing has changed.
 	if status, _, text := s.ask(t, "GET", object, "", bearer(s.Key)); status != 200 || !strings.Contains(text, secretWord) {
 		t.Errorf("the owner gets %d", status)
 	}
@@ -391,8 +387,7 @@ func (v *victim) tricks(stranger, before string) {
 	}
 }
 
-// Ten thousand wrong keys neither keep out who has a right one, nor fill the
-// server's memory or its audit.
+// Ten thousand wrong keys neither lock out a right one, nor fill the server's memory or its audit.
 func TestTenThousandWrongKeys(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
@@ -438,7 +433,7 @@ func TestTenThousandWrongKeys(t *testing.T) {
 		default:
 		}
 		if _, err := s.Limits.Limits(t.Context()); err != nil {
-			t.Fatalf("a right key meanwhile: %v", err)
+			t.Fatalf("a request with a right key meanwhile: %v", err)
 		}
 		good++
 	}
@@ -450,7 +445,7 @@ func TestTenThousandWrongKeys(t *testing.T) {
 	}
 	p, err := s.Audit.Audit(t.Context(), bothy.AuditFilter{Refused: true, Limit: 1000})
 	if err != nil || len(p.Items) == 0 || len(p.Items) > 100 {
-		t.Errorf("%d records of it, %v", len(p.Items), err)
+		t.Errorf("there are %d audit records, %v", len(p.Items), err)
 	}
 }
 

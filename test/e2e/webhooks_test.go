@@ -17,7 +17,7 @@ import (
 	"github.com/bothy-dev/bothy/webhook"
 )
 
-// hook is a receiver of events. While it is shut it answers 503.
+// hook is a receiver of webhooks. While it is shut it answers 503.
 type hook struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -60,7 +60,7 @@ func (h *hook) failures() int {
 	return h.failed
 }
 
-// types waits until n deliveries have come, and returns what they tell of.
+// types waits for n deliveries and returns their events' types.
 func (h *hook) types(t *testing.T, n int) (types []string) {
 	t.Helper()
 	for end := time.Now().Add(hangs); time.Now().Before(end); {
@@ -79,13 +79,13 @@ func (h *hook) types(t *testing.T, n int) (types []string) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Fatalf("%d deliveries have not come within %s", n, hangs)
+	t.Fatalf("%d deliveries did not arrive within %s", n, hangs)
 	return nil
 }
 
-// What a sandbox lives through reaches a receiver in order, signed, in both formats,
-// and nothing is lost while the receiver or the server is unavailable.
-func TestWebhooksTellTheLifeOfASandbox(t *testing.T) {
+// Events of a sandbox reach a receiver in order, signed, in both formats, and none is lost while the
+// receiver or the server is unavailable.
+func TestWebhooksReportTheEventsOfASandbox(t *testing.T) {
 	t.Parallel()
 	s := stoppedServer(t)
 	s.NoPool, s.Settings = true, "webhooks: {allow: [127.0.0.1/32]}\n"
@@ -117,7 +117,7 @@ func TestWebhooksTellTheLifeOfASandbox(t *testing.T) {
 	}
 	want := []string{bothy.EventWebhookTest, bothy.EventSandboxCreated, bothy.EventSnapshotCreated, bothy.EventSandboxPaused, bothy.EventSandboxResumed}
 	if got := ours.types(t, len(want)); !slices.Equal(got, want) {
-		t.Errorf("the receiver took %v, want %v", got, want)
+		t.Errorf("the receiver got %v, want %v", got, want)
 	}
 	for _, d := range ours.took {
 		if d.header.Get("Webhook-Signature") != webhook.Sign(h.Secret, d.header.Get("Webhook-Id"), d.header.Get("Webhook-Timestamp"), d.body) {
@@ -125,7 +125,7 @@ func TestWebhooksTellTheLifeOfASandbox(t *testing.T) {
 		}
 	}
 
-	// The receiver goes away, and then the server is killed and comes back.
+	// The receiver becomes unavailable, and the server is killed and restarted.
 	ours.setShut(true)
 	if err := s.Sandboxes.Terminate(ctx, b.id); err != nil {
 		t.Fatal(err)
@@ -143,11 +143,11 @@ func TestWebhooksTellTheLifeOfASandbox(t *testing.T) {
 	}
 	want = append(want, bothy.EventSandboxEnded)
 	if got := ours.types(t, len(want)); !slices.Equal(got, want) {
-		t.Errorf("the receiver took %v, want %v", got, want)
+		t.Errorf("the receiver got %v, want %v", got, want)
 	}
 
 	if got := theirs.types(t, 3); !slices.Equal(got, lifecycle) {
-		t.Errorf("the receiver of E2B's format took %v", got)
+		t.Errorf("the receiver of E2B's format got %v", got)
 	}
 	for _, d := range theirs.took {
 		sum := sha256.Sum256(append([]byte("secret-of-ours"), d.body...))

@@ -26,10 +26,10 @@ var packages = []string{"engine/gvisor", "engine/gvisor/entry", "test/e2e"}
 // that a sandbox's kernel does.
 var inShort = []string{
 	"TestAPlainLinux", "TestTmpIsOnTheDisk", "TestManyOpenFiles", "TestLimitsAreShownInside", "TestHalfAProcessor",
-	"TestKernelGivesNothingAway", "TestProcessOneIsOutOfReach", "TestMounting", "TestWritingToKernelFiles",
+	"TestKernelRevealsNothing", "TestProcessOneCannotBeAttacked", "TestMounting", "TestWritingToKernelFiles",
 	"TestFillingMemoryFileSystems", "TestProcessesAreBounded", "TestMemoryBombInAChild",
 	"TestCommandsStartAlike", "TestStartsThatFail", "TestTimeOutOfACommand",
-	"TestPool", "TestWarmKernel", "TestNetworkLogOutlivesServerAndSleep", "TestNeighboursCannotMeet",
+	"TestPool", "TestWarmKernel", "TestNetworkLogSurvivesCrashesAndPauses", "TestNeighboursCannotMeet",
 }
 
 func main() {

@@ -13,11 +13,10 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestSystemCallsWaitAwake counts how often the threads of a sandbox's kernel go to sleep while
-// a program makes system calls. Where the kernel does not wait awake for the next one, that is
-// for more than two of three. Where the host has other work, the kernel seldom tries to, so there is
-// more than one try, and no other test runs meanwhile.
-func TestSystemCallsWaitAwake(t *testing.T) {
+// TestKernelPollsBetweenSystemCalls counts how often the threads of a sandbox's kernel sleep while a
+// program makes system calls. Without polling they sleep for more than two of three calls. On a busy
+// host the kernel seldom polls, so the test tries repeatedly and does not run in parallel with others.
+func TestKernelPollsBetweenSystemCalls(t *testing.T) {
 	if runtime.NumCPU() == 1 {
 		t.Skip("there is one processor")
 	}
@@ -34,15 +33,15 @@ func TestSystemCallsWaitAwake(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("threads slept %d times or more during %d system calls, of which most should have waited awake", least, calls)
+	t.Errorf("threads slept at least %d times during %d system calls; most calls should be polled for", least, calls)
 }
 
-// sleeps is how often the threads of the sandbox's kernel have gone to sleep by now.
+// sleeps returns how often the threads of the sandbox's kernel have slept so far.
 func (b *box) sleeps(t *testing.T) (sum int) {
 	t.Helper()
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", b.s.sentries(t, b.id)[0]))
 	for _, path := range threads {
-		status, _ := os.ReadFile(path) // a thread that has ended counts nothing
+		status, _ := os.ReadFile(path) // threads that have ended do not count
 		_, count, _ := strings.Cut(string(status), "\nvoluntary_ctxt_switches:")
 		count, _, _ = strings.Cut(count, "\n")
 		n, _ := strconv.Atoi(strings.TrimSpace(count))

@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// isFrozen looks at the freezer of a sandbox's cgroup, of either version.
+// isFrozen reads the freezer of a sandbox's cgroup, of either version.
 func isFrozen(t *testing.T, s *server, id string) bool {
 	t.Helper()
 	parent := s.CgroupParent()
@@ -29,15 +29,14 @@ func awaitFrozen(t *testing.T, s *server, id string) {
 	t.Helper()
 	for deadline := time.Now().Add(hangs); !isFrozen(t, s, id); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("sandbox %s does nothing and is not frozen", id)
+			t.Fatalf("sandbox %s is idle but not frozen", id)
 		}
 	}
 }
 
-// TestIdleSandboxesStandStill sees that a sandbox in which nothing happens costs
-// no processor time, that its user cannot tell, and that one with a process of its
-// user's keeps running.
-func TestIdleSandboxesStandStill(t *testing.T) {
+// TestIdleSandboxesAreFrozen checks that an idle sandbox uses no processor time without its user
+// noticing, and that a sandbox with a user's process keeps running.
+func TestIdleSandboxesAreFrozen(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
 	idle := s.defaultBox(t, bothy.SandboxCreate{Template: templateName})
@@ -55,7 +54,7 @@ func TestIdleSandboxesStandStill(t *testing.T) {
 	}
 	inside, err := strconv.ParseInt(idle.sh("", "date +%s"), 10, 64)
 	if off := time.Since(time.Unix(inside, 0)); err != nil || off < -5*time.Second || off > hangs {
-		t.Errorf("the clock of a thawed sandbox is %s behind, %v", off, err)
+		t.Errorf("the clock of a thawed sandbox is %s slow, %v", off, err)
 	}
 
 	awaitFrozen(t, s, idle.id)
@@ -66,7 +65,7 @@ func TestIdleSandboxesStandStill(t *testing.T) {
 		t.Errorf("the process in the busy sandbox stopped at %s", after)
 	}
 
-	// A server that was killed knows nothing of who is frozen.
+	// After a crash the server does not know which sandboxes are frozen.
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +73,7 @@ func TestIdleSandboxesStandStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := idle.sh("", "cat /tmp/note"); out != "before" {
-		t.Errorf("the note says %q", out)
+		t.Errorf("the note is %q", out)
 	}
 	awaitFrozen(t, s, idle.id)
 	snapshot, err := s.Snapshots.Pause(t.Context(), idle.id, bothy.PauseOptions{})
@@ -85,7 +84,7 @@ func TestIdleSandboxesStandStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := idle.sh("", "cat /tmp/note"); out != "before" {
-		t.Errorf("after a pause the note says %q", out)
+		t.Errorf("after a pause the note is %q", out)
 	}
 	awaitFrozen(t, s, idle.id)
 	if err := s.Sandboxes.Terminate(t.Context(), idle.id); err != nil {
@@ -93,7 +92,7 @@ func TestIdleSandboxesStandStill(t *testing.T) {
 	}
 }
 
-// freeze stops a sandbox's cgroup, or has it continue, as the server does. It does not wait.
+// freeze freezes or thaws a sandbox's cgroup as the server does, without waiting.
 func freeze(t *testing.T, s *server, id string, frozen bool) {
 	t.Helper()
 	file, value := filepath.Join("/sys/fs/cgroup/freezer", s.CgroupParent(), id, "freezer.state"), "THAWED"
@@ -111,21 +110,21 @@ func freeze(t *testing.T, s *server, id string, frozen bool) {
 	}
 }
 
-// TestFrozenInTheMidstOfIt stops a sandbox again and again while it starts processes: the
-// kernel inside loses nothing of what it was about.
-func TestFrozenInTheMidstOfIt(t *testing.T) {
+// TestFreezingABusySandbox freezes a sandbox repeatedly while it starts processes: its kernel must not
+// lose anything.
+func TestFreezingABusySandbox(t *testing.T) {
 	t.Parallel()
-	b := ownServer(t).newBox(t, bothy.SandboxCreate{}) // without spares, whose cgroups have names of their own
+	b := ownServer(t).newBox(t, bothy.SandboxCreate{}) // without spares, whose cgroups have other names
 	b.sh("", "setsid -f sh -c 'while :; do /bin/true; echo . >>/tmp/turns; done' >/dev/null 2>&1 </dev/null")
 	for i := range 300 {
 		freeze(t, b.s, b.id, true)
 		freeze(t, b.s, b.id, false)
-		time.Sleep(time.Duration(i%5) * 3 * time.Millisecond) // it stops at all kinds of places
+		time.Sleep(time.Duration(i%5) * 3 * time.Millisecond) // so that it is frozen at different points
 	}
 	before := b.sh("", "wc -c </tmp/turns")
 	for deadline := time.Now().Add(hangs); b.sh("", "wc -c </tmp/turns") == before; {
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not continue after %s turns", before)
+			t.Fatalf("it hangs after %s rounds", before)
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestCommandsBesideOneThatRuns has some end whose output does, and some whose output is
+// TestCommandsWhileAnotherRuns runs commands whose output ends with them, and commands whose output is
 // held open by a child that keeps running.
-func TestCommandsBesideOneThatRuns(t *testing.T) {
+func TestCommandsWhileAnotherRuns(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
 	other := b.try(bothy.ExecRequest{Command: bothy.Command{Args: []string{"sleep", "1000"}}, Background: true})
@@ -17,7 +17,7 @@ func TestCommandsBesideOneThatRuns(t *testing.T) {
 		for _, script := range []string{"exit %d", "sleep 1000 & exit %d"} {
 			r := b.try(line("", fmt.Sprintf(script, i)))
 			if r.ExitCode != i {
-				t.Errorf("%q ends with %d", fmt.Sprintf(script, i), r.ExitCode)
+				t.Errorf("%q exits with %d", fmt.Sprintf(script, i), r.ExitCode)
 			}
 		}
 	}
