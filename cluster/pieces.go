@@ -19,9 +19,12 @@ const (
 	piecePath = "/cluster/piece"
 	// pieceTime is how long one host may take to answer.
 	pieceTime = 20 * time.Second
+	// indexTime is the same for an index, for which it may have to read all files of a tree.
+	indexTime = 2 * time.Minute
 )
 
-// Piece is a part of a file that hosts keep on their disks as well as in object storage.
+// Piece is a part of a file of a tree that hosts keep on their disks as well as in object storage
+// or, if File is empty, the tree's index. Kind and Name are those of the tree in the storage.
 type Piece struct {
 	Kind, Name, File string
 	At, Size         int64
@@ -75,11 +78,15 @@ func (s *Pieces) Ask(ctx context.Context, p Piece, good func([]byte) bool) error
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("no other host has %s of %s: %w", p.File, p.Name, fs.ErrNotExist)
+	return fmt.Errorf("no other host has %s/%s %s at %d: %w", p.Kind, p.Name, p.File, p.At, fs.ErrNotExist)
 }
 
 func (s *Pieces) ask(ctx context.Context, h bothy.ClusterHost, p Piece) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, pieceTime)
+	limit := pieceTime
+	if p.File == "" {
+		limit = indexTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	q := url.Values{"kind": {p.Kind}, "name": {p.Name}, "file": {p.File}, "at": {strconv.FormatInt(p.At, 10)}, "size": {strconv.FormatInt(p.Size, 10)}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+h.Name+piecePath+"?"+q.Encode(), nil)

@@ -14,7 +14,6 @@ import (
 	"github.com/bothy-dev/bothy"
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/blob/s3"
-	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/internal/random"
@@ -61,21 +60,16 @@ func (s *Server) openBlobs(ctx context.Context) error {
 		return err
 	}
 	background, stop := context.WithCancel(context.Background())
+	bucket.SetRepairs(s3.Repairs{Copies: s.copies, OnDamage: func(d s3.Damage) { s.damaged(background, d) }})
 	blobs, err := s3.Open(root, bucket, s3.Options{
 		Kind: snapshotKind, State: objectState(s.config.Home),
 		CacheBytes: s.config.Snapshots.CacheMB << 20, MinFree: s.config.Snapshots.MinFreeDiskMB << 20,
 		Grace: time.Duration(s.config.Snapshots.GraceHours) * time.Hour,
 		Named: s.namesSnapshot, Doubtful: s.doubtful,
-		Before:   s.storeNeeds,
-		OnKept:   func(name string) { s.lifecycle.SnapshotStored(background, name) },
-		OnDamage: func(name string, found, repaired int) { s.lifecycle.SnapshotDamaged(background, name, found, repaired) },
-		Elsewhere: func(ctx context.Context, p s3.Piece, good func([]byte) bool) error {
-			if s.pieces.Router == nil {
-				return fs.ErrNotExist
-			}
-			return s.pieces.Ask(ctx, cluster.Piece{Kind: snapshotKind, Name: p.Name, File: p.File, At: p.At, Size: p.Size}, good)
-		},
-		Log: s.log,
+		Before: s.storeNeeds,
+		OnKept: func(name string) { s.lifecycle.SnapshotStored(background, name) },
+		Verify: verifySnapshot,
+		Log:    s.log,
 	})
 	if err != nil {
 		stop()
@@ -93,20 +87,15 @@ func (s *Server) openBlobs(ctx context.Context) error {
 	return nil
 }
 
-// readPiece reads a piece of a file on this host's disk for another host.
-func (s *Server) readPiece(ctx context.Context, p cluster.Piece) ([]byte, error) {
-	blobs, ok := s.blobs.(*s3.Store)
-	if !ok || p.Kind != snapshotKind {
-		return nil, fs.ErrNotExist
-	}
-	return blobs.Piece(ctx, s3.Piece{Name: p.Name, File: p.File, At: p.At, Size: p.Size})
-}
-
 // objectStorage returns the metrics of the object storage.
 func (s *Server) objectStorage() telemetry.ObjectStorage {
 	o := telemetry.ObjectStorage{Available: s.bucket.Answers() && s.bucket.Usable() == nil}
 	if blobs, ok := s.blobs.(*s3.Store); ok {
 		o.Kinds = append(o.Kinds, objectKind(snapshotKind, blobs.Reading()))
+	}
+	for _, kind := range s.storedKinds() {
+		n := s.bucket.Counts(kind)
+		o.Pieces = append(o.Pieces, telemetry.ObjectPieces{Kind: kind, Checked: n.Checked, Damaged: n.Damaged, Repaired: n.Repaired})
 	}
 	return o
 }
@@ -115,7 +104,7 @@ func objectKind(kind string, r s3.Reading) telemetry.ObjectKind {
 	return telemetry.ObjectKind{
 		Kind: kind, Pending: r.Pending, Oldest: r.Oldest.Seconds(),
 		Uploads: r.Uploads, UploadFailures: r.UploadFailures, UploadBytes: r.UploadBytes,
-		Fetches: r.Fetches, FetchFailures: r.FetchFailures, FetchBytes: r.FetchBytes, Damaged: r.Damaged, Repaired: r.Repaired,
+		Fetches: r.Fetches, FetchFailures: r.FetchFailures, FetchBytes: r.FetchBytes,
 	}
 }
 

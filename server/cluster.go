@@ -193,7 +193,7 @@ func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) {
 // on duty, until stop is called.
 func (s *Server) runCluster() (stop func()) {
 	if s.hosts == nil {
-		return s.inBackground(s.resumeLost, "cannot resume the sandboxes that the host lost")
+		return s.inBackground(s.runAlone, "cannot resume the sandboxes that the host lost")
 	}
 	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations, s.cluster.Mover, s.trees, &s.pieces))
 	s.log.Info("host of a cluster", "name", s.config.Cluster.Name, "listen", s.peers.Addr().String())
@@ -221,6 +221,7 @@ func (s *Server) runCluster() (stop func()) {
 	running.Go(func() { s.cluster.Mover.Drain(ctx) })
 	running.Go(func() { s.dropMoved(ctx) })
 	running.Go(func() { s.runObjects(ctx) })
+	running.Go(func() { s.runScrub(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
@@ -235,6 +236,14 @@ func (s *Server) runCluster() (stop func()) {
 // resumeLostEvery is how often a server without a cluster looks for sandboxes that its host
 // lost.
 const resumeLostEvery = 3 * time.Second
+
+// runAlone does what a server without a cluster does in the background.
+func (s *Server) runAlone(ctx context.Context) error {
+	var scrubbing sync.WaitGroup
+	defer scrubbing.Wait()
+	scrubbing.Go(func() { s.runScrub(ctx) })
+	return s.resumeLost(ctx)
+}
 
 // resumeLost resumes the sandboxes whose machines were gone when a server without a cluster
 // started.

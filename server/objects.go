@@ -38,10 +38,10 @@ type treeFile struct {
 	size int64
 }
 
-// fetchTree writes the files of a tree into a folder: from the object storage or, if that lacks
-// them or cannot be reached, from another host. The caller verifies their checksums.
+// fetchTree writes the files of a tree into a folder: from the object storage, which is repaired if
+// it is damaged, or, if that lacks them or cannot be reached, from another host. The caller verifies
+// their checksums.
 func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files []treeFile) error {
-	damaged := false
 	if s.bucket != nil && t.StoredAt != nil && !t.Deleting() {
 		err := s.bucket.GetTree(ctx, t.Kind, objectName(t), dir, s.config.Snapshots.MinFreeDiskMB<<20)
 		if err == nil {
@@ -50,8 +50,7 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		damaged = bothy.ErrorCode(err) == bothy.CodeSnapshotDamaged
-		if !damaged && errors.Is(err, fs.ErrNotExist) { // as after a change of storage: have it uploaded again
+		if errors.Is(err, fs.ErrNotExist) && bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged { // as after a change of storage: have it uploaded again
 			err = errors.Join(err, s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil))
 		}
 		s.log.Warn("cannot fetch a tree from the object storage; asking the other hosts", "kind", t.Kind, "name", t.Name, "error", err)
@@ -62,15 +61,6 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 		}
 		if err := s.trees.Fetch(ctx, t.Host, t.Kind, t.Name, f.name, filepath.Join(dir, f.name), f.size); err != nil {
 			return err
-		}
-	}
-	if damaged { // a host has an intact copy, and uploads it again
-		err := s.bucket.RemoveTree(ctx, t.Kind, objectName(t))
-		if err == nil {
-			err = s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil)
-		}
-		if err != nil {
-			s.log.Warn("cannot delete a damaged tree from the object storage", "kind", t.Kind, "name", t.Name, "error", err)
 		}
 	}
 	return nil
@@ -170,7 +160,9 @@ func (s *Server) storeTrees(ctx context.Context) error {
 		for _, t := range all {
 			late := time.Since(t.At) > othersAfter
 			if t.StoredAt == nil && t.UnneededAt == nil && (late || t.Host == s.config.Cluster.Name) {
-				errs = append(errs, s.storeTree(ctx, t.Kind, t.Name))
+				if err := s.storeTree(ctx, t.Kind, t.Name); !errors.Is(err, errSpoiled) { // which is logged
+					errs = append(errs, err)
+				}
 			}
 		}
 	}
@@ -225,25 +217,12 @@ func (s *Server) storeTree(ctx context.Context, kind, name string) error {
 }
 
 func (s *Server) uploadTree(ctx context.Context, t *store.Tree) error {
-	parent := filepath.Join(s.config.Home, "objects") // hard links need the same disk
-	if t.Kind == store.TreeTemplates {
-		parent = filepath.Join(s.config.Templates, ".build")
-	}
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp(parent, uploadPrefix+"*")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	if err := s.linkTree(t, dir); errors.Is(err, fs.ErrNotExist) {
-		return nil // another host has it
-	} else if err != nil {
-		return err
-	}
 	begun := time.Now()
-	if err := s.bucket.PutTree(ctx, t.Kind, objectName(t), dir); err != nil {
+	err := s.withTree(ctx, t, func(dir string) error { return s.bucket.PutTree(ctx, t.Kind, objectName(t), dir) })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // another host has it
+	}
+	if err != nil {
 		return fmt.Errorf("store %s/%s: %w", t.Kind, t.Name, err)
 	}
 	now := time.Now()

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -108,6 +109,9 @@ type Server struct {
 
 	// storing locks a tree while it is uploaded.
 	storing keylock.Locks
+	// spoiled are the trees whose files are damaged on this host, by kind and name in the object
+	// storage, with the time.Time when that was found.
+	spoiled sync.Map
 
 	// missing counts the audit records that the database has lost.
 	missing atomic.Int64

@@ -8,6 +8,14 @@ type ObjectStorage struct {
 	// Available says that the storage answered when it was asked last, and is this server's.
 	Available bool
 	Kinds     []ObjectKind
+	Pieces    []ObjectPieces
+}
+
+// ObjectPieces are the pieces there of one kind. Checked were read to verify them, Damaged were
+// wrong or missing, and Repaired were written again.
+type ObjectPieces struct {
+	Kind                       string
+	Checked, Damaged, Repaired int64
 }
 
 // ObjectKind is one kind of what is carried there, such as snapshots.
@@ -20,9 +28,6 @@ type ObjectKind struct {
 	// them. What failed is tried again, or was an error for who wanted it.
 	Uploads, UploadFailures, UploadBytes int64
 	Fetches, FetchFailures, FetchBytes   int64
-	// Damaged are pieces that were found to be wrong or missing in the storage, and Repaired
-	// those that were written again.
-	Damaged, Repaired int64
 }
 
 // ObjectStorage adds the metrics of object storage. now is asked once for each scrape.
@@ -48,8 +53,16 @@ var objectMetrics = []struct {
 	{objectDesc("bothy_fetches_total", "What was fetched from the object storage."), prometheus.CounterValue, func(k ObjectKind) float64 { return float64(k.Fetches) }},
 	{objectDesc("bothy_fetch_failures_total", "What could not be fetched from the object storage."), prometheus.CounterValue, func(k ObjectKind) float64 { return float64(k.FetchFailures) }},
 	{objectDesc("bothy_fetch_bytes_total", "Bytes of what was fetched from the object storage, as they lie there."), prometheus.CounterValue, func(k ObjectKind) float64 { return float64(k.FetchBytes) }},
-	{objectDesc("bothy_objects_damaged_total", "Pieces that were wrong or missing in the object storage."), prometheus.CounterValue, func(k ObjectKind) float64 { return float64(k.Damaged) }},
-	{objectDesc("bothy_objects_repaired_total", "Pieces that were wrong or missing in the object storage and were written there again."), prometheus.CounterValue, func(k ObjectKind) float64 { return float64(k.Repaired) }},
+}
+
+// pieceMetrics are those of the pieces of each kind.
+var pieceMetrics = []struct {
+	desc  *prometheus.Desc
+	value func(ObjectPieces) int64
+}{
+	{objectDesc("bothy_objects_checked_total", "Pieces in the object storage that this server read to verify them."), func(k ObjectPieces) int64 { return k.Checked }},
+	{objectDesc("bothy_objects_damaged_total", "Pieces that were wrong or missing in the object storage."), func(k ObjectPieces) int64 { return k.Damaged }},
+	{objectDesc("bothy_objects_repaired_total", "Pieces that were wrong or missing in the object storage and were written there again."), func(k ObjectPieces) int64 { return k.Repaired }},
 }
 
 func objectDesc(name, help string) *prometheus.Desc {
@@ -62,6 +75,9 @@ func (c *objectCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range objectMetrics {
 		ch <- m.desc
 	}
+	for _, m := range pieceMetrics {
+		ch <- m.desc
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -71,6 +87,11 @@ func (c *objectCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, k := range now.Kinds {
 		for _, m := range objectMetrics {
 			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(k), k.Kind)
+		}
+	}
+	for _, k := range now.Pieces {
+		for _, m := range pieceMetrics {
+			ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(m.value(k)), k.Kind)
 		}
 	}
 }

@@ -134,7 +134,7 @@ func (s *Store) RunCollector(ctx context.Context) {
 		err := s.Collect(ctx)
 		if time.Since(swept) > sweepEvery {
 			swept = time.Now()
-			err = errors.Join(err, s.Sweep(ctx), s.Mend(ctx))
+			err = errors.Join(err, s.Sweep(ctx))
 		}
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot clean up the object storage; trying again", "kind", s.o.Kind, "error", err)

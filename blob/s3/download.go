@@ -24,26 +24,26 @@ var decoder = sync.OnceValue(func() *zstd.Decoder {
 	return d
 })
 
-// download writes the files of a tree into dir and verifies the checksum of each chunk. mend is
-// called for damaged ones.
-func (b *Bucket) download(ctx context.Context, kind, name string, i *index, dir string, guard *disk.Guard, mend mend) error {
+// download writes the files of a tree into dir and verifies the checksum of each chunk. copies
+// replaces damaged ones.
+func (b *Bucket) download(ctx context.Context, kind, name string, i *index, dir string, guard *disk.Guard, copies copies) error {
 	for _, d := range i.Folders {
 		if err := os.MkdirAll(filepath.Join(dir, d.Name), d.Mode); err != nil {
 			return err
 		}
 	}
 	for n := range i.Files {
-		if err := b.downloadFile(ctx, kind, name, &i.Files[n], dir, guard, mend); err != nil {
+		if err := b.downloadFile(ctx, kind, name, &i.Files[n], dir, guard, copies); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// mend returns the correct bytes of a chunk that is damaged in the bucket.
-type mend func(ctx context.Context, f *file, c *chunk) ([]byte, error)
+// copies returns the correct bytes of a chunk that is damaged in the bucket.
+type copies func(ctx context.Context, f *file, c *chunk) ([]byte, error)
 
-func (b *Bucket) downloadFile(ctx context.Context, kind, name string, f *file, dir string, guard *disk.Guard, mend mend) error {
+func (b *Bucket) downloadFile(ctx context.Context, kind, name string, f *file, dir string, guard *disk.Guard, copies copies) error {
 	w, err := os.OpenFile(filepath.Join(dir, f.Name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, f.Mode)
 	if err != nil {
 		return err
@@ -59,22 +59,19 @@ func (b *Bucket) downloadFile(ctx context.Context, kind, name string, f *file, d
 			if err != nil {
 				return err
 			}
-			return b.downloadChunk(ctx, kind, name, f, c, w, mend)
+			return b.downloadChunk(ctx, kind, name, f, c, w, copies)
 		})
 	}
 	return errors.Join(err, w.Close())
 }
 
-func (b *Bucket) downloadChunk(ctx context.Context, kind, name string, f *file, c *chunk, w *os.File, mend mend) error {
+func (b *Bucket) downloadChunk(ctx context.Context, kind, name string, f *file, c *chunk, w *os.File, copies copies) error {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	data, err := b.chunk(ctx, kind, name, c, *buf)
-	if err != nil && ctx.Err() == nil {
-		data, err = b.chunk(ctx, kind, name, c, *buf) // a second try repairs errors of transmission
-	}
+	data, err := b.chunkTwice(ctx, kind, name, c, *buf)
 	if isDamage(err) && ctx.Err() == nil {
-		if mended, merr := mend(ctx, f, c); merr == nil {
-			data, err = mended, nil
+		if copied, cerr := copies(ctx, f, c); cerr == nil {
+			data, err = copied, nil
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,6 +84,15 @@ func (b *Bucket) downloadChunk(ctx context.Context, kind, name string, f *file, 
 		return err
 	}
 	return failpoint.Hit("s3.fetched")
+}
+
+// chunkTwice is chunk with a second attempt, which gets over errors of transmission.
+func (b *Bucket) chunkTwice(ctx context.Context, kind, name string, c *chunk, buf []byte) ([]byte, error) {
+	data, err := b.chunk(ctx, kind, name, c, buf)
+	if err != nil && ctx.Err() == nil {
+		data, err = b.chunk(ctx, kind, name, c, buf)
+	}
+	return data, err
 }
 
 // chunk reads a chunk and verifies its checksum.

@@ -1,7 +1,9 @@
 package s3
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -30,9 +32,13 @@ const (
 
 // index lists what a tree consists of.
 type index struct {
-	Version int      `json:"version"`
+	Version int `json:"version"`
+	// Sealed says that the text ends with its checksum, SHA256. Indexes of earlier versions do
+	// not. With both, no damage to one of them hides that there is a checksum.
+	Sealed  bool     `json:"sealed,omitempty"`
 	Folders []folder `json:"folders,omitempty"`
 	Files   []file   `json:"files"`
+	SHA256  string   `json:"sha256,omitempty"`
 }
 
 type folder struct {
@@ -102,13 +108,37 @@ func (i *index) transferred() (n int64) {
 	return n
 }
 
-func (i *index) encode() ([]byte, error) { return json.Marshal(i) }
+// encode returns the text of an index, sealed.
+func (i *index) encode() ([]byte, error) {
+	i.Sealed, i.SHA256 = true, ""
+	text, err := json.Marshal(i)
+	if err != nil {
+		return nil, err
+	}
+	return seal(text[:len(text)-1]), nil
+}
+
+// seal completes the text of an index with its checksum. The rest of the text stays as it is, so
+// that a server verifies fields that it does not know as well.
+func seal(rest []byte) []byte {
+	return fmt.Appendf(rest[:len(rest):len(rest)], `,"sha256":"%x"}`, sha256.Sum256(rest))
+}
+
+// sealBytes is how many bytes seal appends.
+const sealBytes = len(`,"sha256":""}`) + 2*sha256.Size
+
+func sealed(text []byte) bool {
+	return len(text) > sealBytes && bytes.Equal(text, seal(text[:len(text)-sealBytes]))
+}
 
 // decodeIndex parses and validates an index. It may have been written by anyone.
 func decodeIndex(name string, text []byte) (*index, error) {
 	var i index
 	if err := json.Unmarshal(text, &i); err != nil {
 		return nil, damaged(name, "its index cannot be read").Because(err)
+	}
+	if (i.Sealed || i.SHA256 != "") && !sealed(text) {
+		return nil, damaged(name, "the checksum of its index is wrong")
 	}
 	if i.Version != indexVersion {
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the index of %s in the object storage has version %d, but this server reads version %d", name, i.Version, indexVersion).
@@ -170,13 +200,17 @@ func (f *file) check() error {
 	return nil
 }
 
-// index reads the index of a tree. A missing one is fs.ErrNotExist.
-func (b *Bucket) index(ctx context.Context, kind, name string) (*index, []byte, error) {
-	text, err := b.get(ctx, b.key(kind, name, indexName), maxIndexBytes, 0)
-	if err != nil {
-		return nil, nil, err
+// index reads the index of a tree, twice if it is damaged, which gets over errors of transmission.
+// A missing one is fs.ErrNotExist.
+func (b *Bucket) index(ctx context.Context, kind, name string) (i *index, text []byte, err error) {
+	for range 2 {
+		if text, err = b.get(ctx, b.key(kind, name, indexName), maxIndexBytes, 0); err != nil {
+			return nil, nil, err
+		}
+		if i, err = decodeIndex(name, text); bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged {
+			break
+		}
 	}
-	i, err := decodeIndex(name, text)
 	return i, text, err
 }
 

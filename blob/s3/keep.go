@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
@@ -151,6 +152,9 @@ func (s *Store) nextUpload() (name string, u *upload, wait time.Duration) {
 	return name, u, wait
 }
 
+// errSpoiled means that the files of a tree are damaged on this host.
+var errSpoiled = errors.New("the files on this host are damaged")
+
 // carry uploads a tree and stores its index.
 func (s *Store) carry(u *upload, name string) error {
 	if err := s.bucket.Usable(); err != nil {
@@ -161,6 +165,13 @@ func (s *Store) carry(u *upload, name string) error {
 		return err
 	}
 	defer release()
+	if s.o.Verify != nil {
+		if err := s.o.Verify(u.ctx, name, dir); bothy.ErrorCode(err) == bothy.CodeSnapshotDamaged {
+			return fmt.Errorf("%w: %w", errSpoiled, err)
+		} else if err != nil {
+			return err
+		}
+	}
 	if s.o.Before != nil {
 		if err := s.o.Before(u.ctx, dir); errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("cannot upload what the tree needs: %v", err) // the tree itself is here
@@ -189,10 +200,10 @@ func (s *Store) carried(name string, u *upload, err error) {
 	s.mu.Lock()
 	<-u.idle
 	current := s.uploads[name] == u
-	missing := errors.Is(err, fs.ErrNotExist)
+	missing, spoiled := errors.Is(err, fs.ErrNotExist), errors.Is(err, errSpoiled)
 	switch {
 	case !current: // removed meanwhile
-	case err == nil || missing:
+	case err == nil || missing || spoiled:
 		delete(s.uploads, name)
 		s.failures = 0
 		u.cancel()
@@ -212,6 +223,8 @@ func (s *Store) carried(name string, u *upload, err error) {
 	case !current || s.ctx.Err() != nil:
 	case missing:
 		s.log.Error("cannot upload to the object storage: the files are not on this host", "kind", s.o.Kind, "name", name, "error", err)
+	case spoiled:
+		s.log.Error("not uploaded to the object storage, because it is damaged: delete it, and restore the sandbox from an earlier snapshot", "kind", s.o.Kind, "name", name, "error", err)
 	case err != nil:
 		level := s.log.Debug
 		if first {

@@ -46,13 +46,10 @@ type Options struct {
 	Before func(ctx context.Context, dir string) error
 	// OnKept is called for each tree passed to Keep once it is in the bucket.
 	OnKept func(name string)
-	// Elsewhere asks other hosts for a piece of a tree on their disks, until good accepts one.
-	// It returns an error if none has it. It is nil if there are no other hosts.
-	Elsewhere func(ctx context.Context, p Piece, good func([]byte) bool) error
-	// OnDamage is called with the number of missing or damaged pieces of a tree in the bucket,
-	// and how many of them were repaired.
-	OnDamage func(name string, found, repaired int)
-	Log      *slog.Logger
+	// Verify reports whether the files of a tree on this host are intact, before they are
+	// uploaded. If it is nil, all are.
+	Verify func(ctx context.Context, name, dir string) error
+	Log    *slog.Logger
 
 	// now and backoff are replaced in tests.
 	now     func() time.Time
@@ -88,7 +85,6 @@ type Store struct {
 type counts struct {
 	uploads, uploadFailures, uploadBytes atomic.Int64
 	fetches, fetchFailures, fetchBytes   atomic.Int64
-	damaged, repaired                    atomic.Int64
 }
 
 // Reading is the state of a store, with totals since it was opened.
@@ -100,9 +96,6 @@ type Reading struct {
 
 	Uploads, UploadFailures, UploadBytes int64
 	Fetches, FetchFailures, FetchBytes   int64
-	// Damaged are chunks that were damaged or missing in the bucket, and Repaired those that
-	// were written again.
-	Damaged, Repaired int64
 }
 
 // Reading returns the current state.
@@ -111,7 +104,6 @@ func (s *Store) Reading() Reading {
 	r := Reading{
 		Uploads: c.uploads.Load(), UploadFailures: c.uploadFailures.Load(), UploadBytes: c.uploadBytes.Load(),
 		Fetches: c.fetches.Load(), FetchFailures: c.fetchFailures.Load(), FetchBytes: c.fetchBytes.Load(),
-		Damaged: c.damaged.Load(), Repaired: c.repaired.Load(),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -352,17 +344,26 @@ func (s *Store) ReadFile(ctx context.Context, name, file string) ([]byte, error)
 func (s *Store) indexOf(ctx context.Context, name string) (*index, error) {
 	text, err := os.ReadFile(s.state(indexes, name))
 	if err == nil {
-		return decodeIndex(name, text)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
+		// If it is damaged here, the bucket has it.
+		if i, err := decodeIndex(name, text); err == nil {
+			return i, nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	if err := s.bucket.Usable(); err != nil {
 		return nil, err
 	}
 	i, text, err := s.bucket.index(ctx, s.o.Kind, name)
-	if err != nil {
-		i, text, err = s.mendIndex(ctx, name, err)
+	if isDamage(err) {
+		missing := errors.Is(err, fs.ErrNotExist)
+		r := s.bucket.repair(s.o.Kind, name)
+		if i, text, err = r.index(ctx, err); err == nil {
+			r.putIndex(ctx, text)
+		}
+		if err == nil || !missing { // otherwise there may be no such tree
+			r.report()
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -205,6 +205,20 @@ func (f *file) pieces(r *os.File) (chunks []chunk, err error) {
 }
 
 func (b *Bucket) uploadChunk(ctx context.Context, prefix string, r *os.File, c *chunk, there map[string]int64) error {
+	return c.read(r, func(data []byte) error {
+		if size, ok := there[c.object()]; ok && size == c.Stored {
+			return nil
+		}
+		if err := b.put(ctx, prefix+c.object(), data, false); err != nil {
+			return err
+		}
+		return failpoint.Hit("s3.chunk")
+	})
+}
+
+// read reads a chunk's bytes from its file, completes its description, and calls do with the
+// content of its object.
+func (c *chunk) read(r *os.File, do func(data []byte) error) error {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	data := (*buf)[:c.Size]
@@ -219,13 +233,7 @@ func (b *Bucket) uploadChunk(ctx context.Context, prefix string, r *os.File, c *
 	if small := encoder().EncodeAll(data, (*packed)[:0]); int64(len(small)) < c.Size-c.Size/8 {
 		data, c.Stored, c.Zstd = small, int64(len(small)), true
 	}
-	if size, ok := there[c.object()]; ok && size == c.Stored {
-		return nil
-	}
-	if err := b.put(ctx, prefix+c.object(), data, false); err != nil {
-		return err
-	}
-	return failpoint.Hit("s3.chunk")
+	return do(data)
 }
 
 // each calls do for every chunk, several at once, until one fails.
