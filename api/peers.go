@@ -35,9 +35,10 @@ func (s *Server) ServePeers(l net.Listener, h http.Handler) *http.Server {
 func (s *Server) Fail(w http.ResponseWriter, r *http.Request, err error) { s.chain.Fail(w, r, err) }
 
 // LoggedIn finds the key behind a request, and reports whether the request came with a browser's
-// login instead. key is the request's X-Api-Key, in this server's own form.
+// login instead. key is that of a request to an API with keys in a form of its own, in this server's
+// form; it is "" of any other request.
 func (s *Server) LoggedIn(r *http.Request, key string) (project, token string, login bool, err error) {
-	if r.Header.Get("X-Api-Key") != "" && r.Header.Get("Authorization") == "" {
+	if key != "" {
 		c, err := s.chain.Tokens.Authenticate(r.Context(), key)
 		if err != nil {
 			return "", "", false, err

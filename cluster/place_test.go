@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -453,16 +453,57 @@ func TestAHostFitsWhatItMayHave(t *testing.T) {
 	}
 }
 
-func TestLabelsOfANewSandbox(t *testing.T) {
-	for path, body := range map[string]string{
-		"/v1/sandboxes":  `{"host_labels": {"zone": "a"}}`,
-		"/v1/containers": `{"name": "x", "host_labels": {"zone": "a"}}`,
-		"/v2/sandboxes":  `{"templateID": "base", "metadata": {"bothy.host_labels": "zone=a"}}`,
+// Each API has fields of its own for what decides which host gets a new sandbox. Fields of another, and
+// values that only look like ids, count for nothing.
+func TestWhatANewSandboxNeeds(t *testing.T) {
+	const snapshot, other = "snp0123456789abcdef", "snpfedcba9876543210"
+	x := &Router{o: RouterOptions{
+		Agents: "/mcp", Containers: "of-containers",
+		Origin: func(_ context.Context, project, asked string) (string, string) {
+			switch {
+			case project != "p":
+				t.Errorf("asked for the project %q", project)
+			case asked == "base":
+				return "python", ""
+			case asked == "kept", asked == snapshot+":default":
+				return "", snapshot
+			}
+			return asked, ""
+		},
+	}}
+	zone := map[string]string{"zone": "a", "disk": "fast"}
+	const labels = `"host_labels": {"zone": "a", "disk": "fast"}`
+	tool := func(name, arguments string) string {
+		return `{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "` + name + `", "arguments": {` + arguments + `}}}`
+	}
+	for _, c := range []struct {
+		path, body string
+		want       target
+	}{
+		{"/v1/sandboxes", `{"template": "node", ` + labels + `}`, target{kind: create, template: "node", labels: zone}},
+		{"/v1/sandboxes", `{"snapshot_id": "` + snapshot + `", ` + labels + `}`, target{kind: create, snapshot: snapshot, labels: zone}},
+		{"/v1/sandboxes", `{"templateID": "node", "metadata": {"bothy.host_labels": "zone=b"}}`, target{kind: create}},
+		{"/v1/sandboxes", `{"snapshot_id": "kept"}`, target{kind: create}},
+		{"/v1/sandboxes", `{"host_labels": 1}`, target{kind: create}},
+		{"/v1/containers", `{"name": "x", ` + labels + `}`, target{kind: create, template: "of-containers", labels: zone}},
+		{"/v1/containers", `{"name": "x", "snapshot_id": "` + other + `", "template": "node"}`, target{kind: create, template: "of-containers"}},
+		{"/sandboxes", `{"templateID": "base", "metadata": {"bothy.host_labels": "zone=a, disk=fast"}}`, target{kind: create, template: "python", labels: zone}},
+		{"/v2/sandboxes", `{"templateID": "kept", "metadata": {"bothy.host_labels": "zone=a,disk=fast"}}`, target{kind: create, snapshot: snapshot, labels: zone}},
+		{"/v2/sandboxes", `{"templateID": "` + snapshot + `:default", ` + labels + `}`, target{kind: create, snapshot: snapshot}},
+		{"/v2/sandboxes", `{"templateID": "base", "snapshot_id": "` + other + `", "metadata": {"bothy.host_labels": "zone"}}`, target{kind: create, template: "python"}},
+		{"/mcp", tool("create_sandbox", `"template": "node", `+labels), target{kind: create, template: "node", labels: zone, alone: true}},
+		{"/mcp", tool("create_sandbox", `"snapshot_id": "`+snapshot+`", `+labels), target{kind: create, snapshot: snapshot, labels: zone, alone: true}},
+		{"/mcp", tool("create_sandbox", `"name": "`+aSandbox+`", "template": "`+other+`"`), target{kind: create, template: other, alone: true}},
+		{"/mcp", tool("write_file", `"sandbox_id": "`+aSandbox+`", "path": "`+other+`", "content": "sbxfedcba9876543210"`), target{kind: use, sandbox: aSandbox, alone: true}},
+		{"/mcp", tool("resume_sandbox", `"id": "`+snapshot+`"`), target{kind: wake, snapshot: snapshot, alone: true}},
 	} {
-		r := httptest.NewRequest("POST", path, strings.NewReader(body))
+		r := httptest.NewRequest("POST", c.path, strings.NewReader(c.body))
 		got := ofPath(r)
-		if err := (&Router{}).readTarget(r, &got); err != nil || got.kind != create || !maps.Equal(got.labels, map[string]string{"zone": "a"}) {
-			t.Errorf("%s: %+v, %v", path, got, err)
+		if err := x.readTarget(r, &got, "p"); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s %s: %+v, not %+v; %v", c.path, c.body, got, c.want, err)
+		}
+		if again, err := io.ReadAll(r.Body); err != nil || string(again) != c.body {
+			t.Errorf("%s %s: the body is now %q; %v", c.path, c.body, again, err)
 		}
 	}
 }

@@ -46,6 +46,10 @@ type RouterOptions struct {
 	// a ready one of a template.
 	Full  func() bool
 	Ready func(template string) bool
+	// Origin resolves what E2B's clients call a template: one, or a snapshot. Optional.
+	Origin func(ctx context.Context, project, asked string) (template, snapshot string)
+	// Containers is the template of OpenAI's containers.
+	Containers string
 	// Template resolves a template that a project asks for. Optional.
 	Template func(ctx context.Context, project, asked string) Asked
 	// Wanted returns what a sandbox requires of a host, and Memory what a snapshot does.
@@ -148,6 +152,9 @@ type target struct {
 	buildID string
 }
 
+// containersPath is where OpenAI's clients create containers.
+const containersPath = "/v1/containers"
+
 var (
 	sandboxID  = regexp.MustCompile(`^sbx[0-9a-hjkmnp-z]{16}$`)
 	snapshotID = regexp.MustCompile(`^snp[0-9a-hjkmnp-z]{16}$`)
@@ -249,7 +256,7 @@ func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err 
 		}
 	}
 	if body {
-		err = x.readTarget(r, &t)
+		err = x.readTarget(r, &t, c.Owner)
 	}
 	return c, t, err
 }
@@ -279,14 +286,15 @@ func ofPath(r *http.Request) (t target) {
 		t.kind, t.buildID = build, id
 	case path != r.URL.Path && (parts[0] == "webhooks" || parts[0] == "agents"):
 		t.kind = duty
-	case r.Method == http.MethodPost && (path == "/sandboxes" || r.URL.Path == "/v2/sandboxes" || r.URL.Path == "/v1/containers"):
+	case r.Method == http.MethodPost && (path == "/sandboxes" || r.URL.Path == "/v2/sandboxes" || r.URL.Path == containersPath):
 		t.kind = create
 	}
 	return t
 }
 
-// readTarget determines from its body what a request is about. The body can be read again.
-func (x *Router) readTarget(r *http.Request, t *target) error {
+// readTarget determines from its body what a request of a project is about. The body can be read
+// again.
+func (x *Router) readTarget(r *http.Request, t *target, project string) error {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxPeek+1))
 	if err != nil {
 		return err
@@ -306,27 +314,7 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 		r.TransferEncoding = nil
 	}
 	if t.kind == create {
-		var asked struct {
-			SnapshotID string            `json:"snapshot_id"`
-			TemplateID string            `json:"templateID"`
-			Template   string            `json:"template"`
-			HostLabels map[string]string `json:"host_labels"`
-			Metadata   map[string]string `json:"metadata"`
-		}
-		if json.Unmarshal(body, &asked) != nil {
-			return nil
-		}
-		t.template, t.labels = cmp.Or(asked.Template, asked.TemplateID), asked.HostLabels
-		if text := asked.Metadata[bothy.HostLabelsKey]; text != "" && asked.TemplateID != "" { // E2B's clients
-			if t.labels, err = bothy.ParseHostLabels(text); err != nil {
-				return nil // this host answers with the error
-			}
-		}
-		for _, id := range []string{asked.SnapshotID, asked.TemplateID} {
-			if snapshotID.MatchString(id) {
-				t.snapshot = id
-			}
-		}
+		x.readCreate(r, body, t, project)
 		return nil
 	}
 	var message struct {
@@ -340,8 +328,8 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 		return nil
 	}
 	t.alone = true
-	for _, v := range message.Params.Arguments {
-		id, _ := v.(string)
+	for _, name := range []string{"id", "sandbox_id", "snapshot_id"} { // other arguments are data, whatever they look like
+		id, _ := message.Params.Arguments[name].(string)
 		switch {
 		case sandboxID.MatchString(id):
 			t.sandbox = id
@@ -362,6 +350,38 @@ func (x *Router) readTarget(r *http.Request, t *target) error {
 		}
 	}
 	return nil
+}
+
+// readCreate determines from a request for a sandbox what it needs of its host. Each API has its own
+// fields. What cannot be read is left to the API, which reports it.
+func (x *Router) readCreate(r *http.Request, body []byte, t *target, project string) {
+	var asked struct {
+		SnapshotID string            `json:"snapshot_id"`
+		Template   string            `json:"template"`
+		HostLabels map[string]string `json:"host_labels"`
+		// These are of E2B's clients.
+		TemplateID string            `json:"templateID"`
+		Metadata   map[string]string `json:"metadata"`
+	}
+	if json.Unmarshal(body, &asked) != nil {
+		return
+	}
+	switch {
+	case r.URL.Path == containersPath:
+		t.template, t.labels = x.o.Containers, asked.HostLabels
+	case strings.HasPrefix(r.URL.Path, "/v1/"):
+		t.template, t.snapshot, t.labels = asked.Template, asked.SnapshotID, asked.HostLabels
+	default:
+		if text := asked.Metadata[bothy.HostLabelsKey]; text != "" {
+			t.labels, _ = bothy.ParseHostLabels(text)
+		}
+		if t.template = asked.TemplateID; x.o.Origin != nil {
+			t.template, t.snapshot = x.o.Origin(r.Context(), project, asked.TemplateID)
+		}
+	}
+	if !snapshotID.MatchString(t.snapshot) {
+		t.snapshot = ""
+	}
 }
 
 func with(m map[string]string, key, value string) map[string]string {

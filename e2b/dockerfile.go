@@ -144,7 +144,7 @@ func (d *Door) buildBase(ctx context.Context, in buildStart) (string, error) {
 	if !isTemplate {
 		return name, nil
 	}
-	template, snapshot, err := d.origin(ctx, name)
+	template, snapshot, err := d.Origin(ctx, name)
 	if err == nil && snapshot != "" {
 		err = invalid("%q is a snapshot, and a build begins with a template or an image", name)
 	}

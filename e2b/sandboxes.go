@@ -177,7 +177,7 @@ func (d *Door) request(ctx context.Context, in newSandbox, life int) (req bothy.
 		}
 	}
 	in.mark(req.Metadata)
-	req.Template, req.SnapshotID, err = d.origin(ctx, in.TemplateID)
+	req.Template, req.SnapshotID, err = d.Origin(ctx, in.TemplateID)
 	return req, err
 }
 

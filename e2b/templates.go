@@ -18,9 +18,9 @@ func bareName(name string) string {
 	return name
 }
 
-// origin finds what a sandbox starts from, by any of the names that E2B's clients use: one of
+// Origin finds what a sandbox starts from, by any of the names that E2B's clients use: one of
 // E2B's own templates, a snapshot's id or name, or a template of this server.
-func (d *Door) origin(ctx context.Context, asked string) (template, snapshot string, err error) {
+func (d *Door) Origin(ctx context.Context, asked string) (template, snapshot string, err error) {
 	name := bareName(asked)
 	if strings.HasPrefix(name, "snp") {
 		if _, err := d.Snapshots.Snapshot(ctx, name); err == nil {
@@ -171,7 +171,7 @@ func (d *Door) templateByAlias(w http.ResponseWriter, r *http.Request) error {
 func (d *Door) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 	name := tagged(r.PathValue("templateID"))
 	d.Server.Note(r, "", name, "")
-	_, snapshot, err := d.origin(r.Context(), name)
+	_, snapshot, err := d.Origin(r.Context(), name)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,10 @@ func (s *Service) wrongState(sb *store.Sandbox) error {
 // Get returns one sandbox.
 func (s *Service) Get(ctx context.Context, id string) (*bothy.Sandbox, error) {
 	sb, err := s.ledger.Find(ctx, id, bothy.ScopeSandboxesRead)
-	return s.public(sb), err
+	if err != nil {
+		return nil, err
+	}
+	return s.public(sb, s.budgetsOf(ctx, sb)), nil
 }
 
 // List returns a page of the caller's sandboxes.
@@ -48,28 +51,56 @@ func (s *Service) List(ctx context.Context, f bothy.SandboxFilter) (bothy.Page[*
 	}
 	p, err := s.o.Store.Sandboxes(ctx, caller.ProjectID, f)
 	shown := bothy.Page[*bothy.Sandbox]{Items: []*bothy.Sandbox{}, NextCursor: p.NextCursor}
+	budgets := s.budgetsOf(ctx, p.Items...)
 	for _, sb := range p.Items {
 		if now := s.ledger.Unsaved(sb.ID); now != nil {
 			sb = now
 		}
 		if len(f.States) == 0 || slices.Contains(f.States, sb.State) {
-			shown.Items = append(shown.Items, s.public(sb))
+			shown.Items = append(shown.Items, s.public(sb, budgets))
 		}
 	}
 	return shown, err
 }
 
 // public returns what a client sees of a row, with the current budget of the sandbox's tree.
-func (s *Service) public(row *store.Sandbox) *bothy.Sandbox {
+func (s *Service) public(row *store.Sandbox, budgets func(root string) float64) *bothy.Sandbox {
 	sb := row.Public()
 	if sb == nil || sb.BudgetRoot == "" {
 		return sb
 	}
-	sb.Budget = 0
-	if b := s.o.Meter.TreeBudget(sb.BudgetRoot); b != nil {
-		sb.Budget = b.Limit
-	}
+	sb.Budget = budgets(sb.BudgetRoot)
 	return sb
+}
+
+// budgetsOf returns the budgets of trees. For sandboxes that are not here they are read from the store:
+// the host that has them may just have changed them.
+func (s *Service) budgetsOf(ctx context.Context, rows ...*store.Sandbox) func(root string) float64 {
+	here := func(root string) float64 {
+		if b := s.o.Meter.TreeBudget(root); b != nil {
+			return b.Limit
+		}
+		return 0
+	}
+	var roots []string
+	for _, sb := range rows {
+		if s.o.TreeBudgets != nil && sb.BudgetRoot != "" && !s.Here(sb.ID) {
+			roots = append(roots, sb.BudgetRoot)
+		}
+	}
+	if len(roots) == 0 {
+		return here
+	}
+	stored, err := s.o.TreeBudgets(ctx, roots)
+	if err != nil {
+		return here
+	}
+	return func(root string) float64 {
+		if slices.Contains(roots, root) {
+			return stored[root]
+		}
+		return here(root)
+	}
 }
 
 func (s *Service) findSnapshot(ctx context.Context, id string, scope bothy.Scope) (*bothy.Snapshot, error) {

@@ -72,6 +72,9 @@ type Options struct {
 	// Elsewhere counts a project's running sandboxes on other hosts that share the store.
 	// Optional.
 	Elsewhere func(ctx context.Context, projectID string) (int, error)
+	// TreeBudgets reads the budgets of trees that other hosts that share the store may have changed.
+	// Optional.
+	TreeBudgets func(ctx context.Context, roots []string) (map[string]float64, error)
 	// ClaimDead makes this host the owner of a paused sandbox of a dead host (see store.Hosts).
 	// Optional.
 	ClaimDead func(ctx context.Context, id string) (bool, error)

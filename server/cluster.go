@@ -74,6 +74,14 @@ func (s *Server) elsewhere() func(context.Context, string) (int, error) {
 	return s.hosts.LiveOf
 }
 
+// treeBudgets reads budgets that other hosts may have changed. It is nil without a cluster.
+func (s *Server) treeBudgets() func(context.Context, []string) (map[string]float64, error) {
+	if s.hosts == nil {
+		return nil
+	}
+	return s.hosts.TreeBudgets
+}
+
 // startShared stores a starting sandbox within the limits that all hosts share. It is nil
 // without a cluster.
 func (s *Server) startShared() func(context.Context, *store.Sandbox, store.StartBounds) error {
@@ -126,11 +134,11 @@ func (s *Server) openCluster(ctx context.Context) error {
 	gate := &cluster.Gate{}
 	router := cluster.NewRouter(cluster.RouterOptions{
 		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Gate: gate, Here: s.lifecycle.Here, Full: s.lifecycle.Full,
-		Ready: s.readyOf, Template: s.templateAsked, Spread: s.hosts.LiveByHost, Wanted: s.wanted, Memory: s.memoryOf,
+		Ready: s.readyOf, Origin: s.originAsked, Containers: s.config.OpenAI.Template, Template: s.templateAsked, Spread: s.hosts.LiveByHost, Wanted: s.wanted, Memory: s.memoryOf,
 		Fetchable: s.fetchable, Claimed: s.lifecycle.Claimed,
 		Port: s.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Upload: s.uploadProject, HasBuild: s.hasBuild, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
-			project, token, login, err := s.api.LoggedIn(r, e2b.KeyOf(r))
+			project, token, login, err := s.api.LoggedIn(r, keyOfDoor(r))
 			if login {
 				c = cluster.Caller{Project: project, TokenID: token}
 			}
@@ -333,11 +341,30 @@ func (s *Server) readyOf(template string) bool {
 	})
 }
 
-// templateAsked resolves the template in a request for a sandbox, in any of its forms.
-func (s *Server) templateAsked(ctx context.Context, project, asked string) (a cluster.Asked) {
-	if to := s.config.E2B.Templates[asked]; to != "" {
-		asked = to
+// keyOfDoor returns the key of a request to E2B's API, which has its own form of keys and another
+// header for them; "" of any other request.
+func keyOfDoor(r *http.Request) string {
+	if strings.HasPrefix(r.URL.Path, "/v1/") || r.URL.Path == mcp.Path {
+		return ""
 	}
+	return e2b.KeyOf(r)
+}
+
+// originAsked resolves what E2B's clients call a template, as their API will.
+func (s *Server) originAsked(ctx context.Context, project, asked string) (template, snapshot string) {
+	if s.e2b == nil {
+		return asked, ""
+	}
+	ctx = bothy.WithCaller(ctx, &bothy.Caller{ProjectID: project, Scopes: []bothy.Scope{bothy.ScopeSandboxesRead, bothy.ScopeTemplatesRead}})
+	template, snapshot, err := s.e2b.Origin(ctx, asked)
+	if err != nil {
+		return asked, "" // the operation itself reports it
+	}
+	return template, snapshot
+}
+
+// templateAsked resolves the template in a request for a sandbox.
+func (s *Server) templateAsked(ctx context.Context, project, asked string) (a cluster.Asked) {
 	t, err := s.templates.Find(project, cmp.Or(asked, bothy.DefaultTemplate))
 	if err != nil {
 		return a // the operation itself reports it

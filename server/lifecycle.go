@@ -91,6 +91,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		NoHost:       s.noHost(),
 		HostLabels:   s.hostLabels(),
 		Elsewhere:    s.elsewhere(),
+		TreeBudgets:  s.treeBudgets(),
 		StartShared:  s.startShared(),
 		ClaimDead:    s.claimDead(),
 		MaxSandboxes: s.config.Sandboxes.Max,

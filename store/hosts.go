@@ -62,6 +62,9 @@ type Hosts interface {
 	LiveOf(ctx context.Context, project string) (int, error)
 	// LiveByHost counts them on each host.
 	LiveByHost(ctx context.Context, project string) (map[string]int, error)
+	// TreeBudgets returns the amounts of the budgets of trees, by their roots. Other hosts may have
+	// changed them.
+	TreeBudgets(ctx context.Context, roots []string) (map[string]float64, error)
 
 	// GiveUpHosts gives up the hosts whose leases expired longer ago than grace. fate decides
 	// what becomes of each of their sandboxes that has not ended.

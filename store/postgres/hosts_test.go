@@ -115,6 +115,21 @@ func TestTwoHostsOfOneName(t *testing.T) {
 	}
 }
 
+func TestHostsReadTheBudgetsOfEachOther(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	one, two := member(t, url, "one"), member(t, url, "two")
+	defer one.Close()
+	defer two.Close()
+	must(t, one.PutBudget(ctx, store.Budget{Kind: store.BudgetTree, ID: "a", Project: "p", Amount: 1}))
+	must(t, one.PutBudget(ctx, store.Budget{Kind: store.BudgetTree, ID: "b", Project: "p", Amount: 2}))
+	must(t, one.PutBudget(ctx, store.Budget{Kind: store.BudgetTree, ID: "other", Project: "p", Amount: 3}))
+	must(t, one.PutBudget(ctx, store.Budget{Kind: store.BudgetProject, ID: "p", Project: "p", Amount: 4}))
+	must(t, one.PutBudget(ctx, store.Budget{Kind: store.BudgetTree, ID: "b", Project: "p", Amount: 0}))
+	if got, err := two.TreeBudgets(ctx, []string{"a", "b", "p"}); err != nil || !maps.Equal(got, map[string]float64{"a": 1}) {
+		t.Errorf("%v %v", got, err)
+	}
+}
+
 // Hosts whose clocks are hours apart agree on who lives: a lease is by the database's clock.
 func TestLeasesAreByTheClockOfTheDatabase(t *testing.T) {
 	url, ctx := database(t), t.Context()

@@ -263,6 +263,21 @@ func (s *Store) PutBudget(ctx context.Context, b store.Budget) error {
 	return err
 }
 
+// TreeBudgets implements store.Hosts.
+func (s *Store) TreeBudgets(ctx context.Context, roots []string) (map[string]float64, error) {
+	type row struct {
+		Root   string
+		Amount float64
+	}
+	rows, err := list(ctx, s, "read budgets", `SELECT id, amount FROM budgets WHERE kind = $1 AND id = ANY($2::text[])`,
+		[]any{string(store.BudgetTree), roots}, pgx.RowToStructByPos[row])
+	amounts := map[string]float64{}
+	for _, r := range rows {
+		amounts[r.Root] = r.Amount
+	}
+	return amounts, err
+}
+
 // Budgets implements store.Usage.
 func (s *Store) Budgets(ctx context.Context) ([]store.Budget, error) {
 	return list(ctx, s, "list budgets", `SELECT kind, id, project, amount, record FROM budgets`, nil,
