@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 )
 
-// newNarrowWorld is one in which starts wait for each other and for places.
+// newNarrowWorld is a world with limits on concurrent starts and on sandboxes, and a queue.
 func newNarrowWorld(t *testing.T, atOnce, most int, wait time.Duration) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -59,12 +59,12 @@ func TestBurstIsServedInOrderAndFairly(t *testing.T) {
 	close(open)
 	wg.Wait()
 	if n := most.Load(); n > atOnce {
-		t.Errorf("%d started at once, and at most %d may", n, atOnce)
+		t.Errorf("%d started at once, but at most %d may", n, atOnce)
 	}
-	// Every second turn is theirs. Without that they come after all the others;
-	// between the two is what a busy machine does to the order of goroutines.
+	// Projects take turns, so every second start is theirs; otherwise they would come last. The bound
+	// is loose because a busy machine changes the order of goroutines.
 	if n := lastOfFew.Load(); n > many/2 {
-		t.Errorf("the last of %d had to wait for %d of the others", few, n)
+		t.Errorf("the last of %d waited for %d of the others", few, n)
 	}
 	if machines := len(w.host.IDs()); w.Live() != many+few || machines != many+few || w.Waiting() != 0 {
 		t.Errorf("%d are live, on %d machines, and %d wait", w.Live(), machines, w.Waiting())
@@ -118,10 +118,10 @@ func TestFullHost(t *testing.T) {
 		_, err := w.Create(w.me(), bothy.SandboxCreate{})
 		wantCode(t, err, bothy.CodeCapacity)
 		if bothy.AsError(err).RetryAfter == 0 {
-			t.Error("it does not say when to try again")
+			t.Error("there is no retry_after")
 		}
 	})
-	t.Run("lets in who waited when another ends", func(t *testing.T) {
+	t.Run("admits a waiter when another sandbox ends", func(t *testing.T) {
 		w := newNarrowWorld(t, 4, 2, time.Minute)
 		first := w.create(bothy.SandboxCreate{})
 		w.create(bothy.SandboxCreate{})
@@ -138,7 +138,7 @@ func TestFullHost(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("refuses who waited for too long", func(t *testing.T) {
+	t.Run("refuses a waiter after a time", func(t *testing.T) {
 		w := newNarrowWorld(t, 4, 1, time.Minute)
 		w.create(bothy.SandboxCreate{TimeoutSeconds: new(int)})
 		got := make(chan error, 1)
@@ -153,7 +153,7 @@ func TestFullHost(t *testing.T) {
 			t.Errorf("%d still wait", n)
 		}
 	})
-	t.Run("forgets who leaves", func(t *testing.T) {
+	t.Run("forgets a cancelled waiter", func(t *testing.T) {
 		w := newNarrowWorld(t, 4, 1, time.Minute)
 		first := w.create(bothy.SandboxCreate{})
 		ctx, cancel := context.WithCancel(w.me())
@@ -170,9 +170,9 @@ func TestFullHost(t *testing.T) {
 		if err := w.Terminate(w.me(), first.ID); err != nil {
 			t.Fatal(err)
 		}
-		w.create(bothy.SandboxCreate{}) // the place was not lost
+		w.create(bothy.SandboxCreate{}) // its place was released
 	})
-	t.Run("lets in who waited for memory", func(t *testing.T) {
+	t.Run("admits a waiter when there is memory", func(t *testing.T) {
 		var free atomic.Int64
 		w := newWorld(t)
 		w.closeServer()
@@ -191,7 +191,7 @@ func TestFullHost(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("refuses who waits when the server stops", func(t *testing.T) {
+	t.Run("refuses waiters when the server stops", func(t *testing.T) {
 		w := newNarrowWorld(t, 4, 1, time.Minute)
 		w.create(bothy.SandboxCreate{})
 		got := make(chan error, 1)

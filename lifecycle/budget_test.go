@@ -15,7 +15,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// uptime makes a metering.Clock of the tests' clock.
+// uptime adapts the tests' clock to metering.Clock.
 type uptime struct{ *clock }
 
 func (u uptime) Now() store.Moment {
@@ -54,7 +54,7 @@ func newMetered(t *testing.T, change ...func(*lifecycle.Options)) *metered {
 	return m
 }
 
-// spend lets time go by, and waits for what budgets demand.
+// spend advances the clock and waits for budgets to be enforced.
 func (m *metered) spend(d time.Duration) {
 	m.clock.pass(d)
 	m.meter.Tick(m.t.Context())
@@ -116,7 +116,7 @@ func TestSandboxesAreMetered(t *testing.T) {
 		t.Errorf("got %+v, want 25 seconds", got)
 	}
 	if got.SnapshotMBSeconds < 3600 {
-		t.Errorf("its snapshot took up nothing: %+v", got)
+		t.Errorf("its snapshot used no storage: %+v", got)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestProjectBudgetPauses(t *testing.T) {
 	types := m.types()
 	for _, want := range []string{bothy.EventBudgetWarning, bothy.EventBudgetExceeded} {
 		if n := len(slices.DeleteFunc(slices.Clone(types), func(s string) bool { return s != want })); n != 1 {
-			t.Errorf("%s is there %d times", want, n)
+			t.Errorf("the event %s was sent %d times", want, n)
 		}
 	}
 
@@ -216,7 +216,7 @@ func TestTreeBudgetPauses(t *testing.T) {
 		m.wantState(id, bothy.StatePaused)
 	}
 	if sb := m.get(stranger.ID); sb.State != bothy.StateRunning {
-		t.Errorf("a stranger is %s", sb.State)
+		t.Errorf("an unrelated sandbox is %s", sb.State)
 	}
 	m.create(bothy.SandboxCreate{})
 	_, err = m.Resume(m.me(), descendant.ID, bothy.ResumeOptions{})
@@ -260,7 +260,7 @@ func TestBudgetOfARunningSandbox(t *testing.T) {
 	}
 }
 
-// Whoever has filled up the storage of snapshots is paused all the same.
+// A sandbox is paused for its budget even if its snapshot exceeds the storage quota.
 func TestBudgetBeyondTheQuota(t *testing.T) {
 	m := newMetered(t, func(o *lifecycle.Options) { o.Retention.ProjectBytes = 1 })
 	sb := m.create(bothy.SandboxCreate{TimeoutSeconds: new(0), Budget: 5})
@@ -270,7 +270,7 @@ func TestBudgetBeyondTheQuota(t *testing.T) {
 	m.wantState(sb.ID, bothy.StatePaused)
 }
 
-func TestSandboxThatCannotBePausedRunsOn(t *testing.T) {
+func TestSandboxThatCannotBePausedKeepsRunning(t *testing.T) {
 	m := newMetered(t)
 	sb := m.create(bothy.SandboxCreate{TimeoutSeconds: new(0), Budget: 5})
 	var failing atomic.Bool
@@ -297,7 +297,7 @@ func TestFailedStartLeavesNoBudget(t *testing.T) {
 	m := newMetered(t)
 	m.host.FailStart = func(string) error { return context.DeadlineExceeded }
 	if _, err := m.Create(m.me(), bothy.SandboxCreate{Budget: 5}); err == nil {
-		t.Fatal("it has started")
+		t.Fatal("the start succeeded")
 	}
 	if trees := m.meter.Trees(); len(trees) != 0 {
 		t.Errorf("%v have budgets", trees)

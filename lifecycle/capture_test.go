@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// makings notes the templates that are made.
+// makings records the templates that are made.
 type makings struct{ made []*store.Template }
 
 func (m *makings) Capture(_ context.Context, t, _ *store.Template, _ string) error {
@@ -21,13 +21,13 @@ func (m *makings) Capture(_ context.Context, t, _ *store.Template, _ string) err
 }
 
 func (m *makings) Compare(context.Context, *store.Template, string, *store.Template, string, int) (*bothy.SnapshotChanges, error) {
-	return nil, errors.New("nothing is compared here")
+	return nil, errors.New("not implemented")
 }
 
 func (m *makings) HoldsSnapshot(string) (*store.Template, error) { return nil, nil }
 
-// A template is made of processes that were seen to wake: in a machine that is gone afterwards.
-func TestMemoryOfATemplateIsTriedBeforeItIsThere(t *testing.T) {
+// Before a template with memory is made, its snapshot is restored in a temporary machine as a trial.
+func TestMemoryOfATemplateIsTriedFirst(t *testing.T) {
 	made, restores := &makings{}, &atomic.Int32{}
 	var refuse atomic.Bool
 	w := newPoolWorld(t, warm.Options{}, func(w *world) {
@@ -48,19 +48,19 @@ func TestMemoryOfATemplateIsTriedBeforeItIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(made.made) != 1 || restores.Load() != 1 {
-		t.Errorf("%d templates were made, and memory was woken %d times", len(made.made), restores.Load())
+		t.Errorf("%d templates were made, and memory was restored %d times", len(made.made), restores.Load())
 	}
 	refuse.Store(true)
 	if _, err := capture(); bothy.ErrorCode(err) != bothy.CodeTemplateInvalid || bothy.AsError(err).Hint == "" {
-		t.Errorf("memory that does not wake: %v", err)
+		t.Errorf("memory that cannot be restored: %v", err)
 	}
 	if len(made.made) != 1 {
-		t.Error("a template was made of memory that does not wake")
+		t.Error("a template was made from memory that cannot be restored")
 	}
 	if list, err := w.Snapshots(w.me(), bothy.SnapshotFilter{}); err != nil || len(list.Items) != 1 {
-		t.Errorf("snapshots that are left: %+v, %v", list, err)
+		t.Errorf("snapshots are left: %+v, %v", list, err)
 	}
 	if ids := w.host.IDs(); len(ids) != 1 || ids[0] != sb.ID {
-		t.Errorf("machines that are left: %v", ids)
+		t.Errorf("machines are left: %v", ids)
 	}
 }

@@ -46,10 +46,10 @@ func (w *world) wantPoints(when, id string, want int) []string {
 	w.t.Helper()
 	ids := w.points()
 	if len(ids) != want {
-		w.t.Fatalf("%s there are %d checkpoints, and not %d", when, len(ids), want)
+		w.t.Fatalf("%s there are %d checkpoints, want %d", when, len(ids), want)
 	}
 	if row := w.row(id); !slices.Equal(row.Checkpoints, ids) {
-		w.t.Fatalf("%s the row has %v, and there are %v", when, row.Checkpoints, ids)
+		w.t.Fatalf("%s the row has the checkpoints %v, but there are %v", when, row.Checkpoints, ids)
 	}
 	return ids
 }
@@ -62,30 +62,30 @@ func TestCheckpointsAreTaken(t *testing.T) {
 	w.clock.pass(time.Second)
 	first := w.wantPoints("then", id, 1)
 	if sb := w.get(id); sb.State != bothy.StateRunning || sb.CheckpointAt == nil || !sb.CheckpointAt.Equal(w.clock.Now()) || sb.CheckpointSeconds != 60 {
-		t.Errorf("the sandbox says %v, every %d seconds", sb.CheckpointAt, sb.CheckpointSeconds)
+		t.Errorf("the sandbox has checkpoint_at %v and checkpoint_seconds %d", sb.CheckpointAt, sb.CheckpointSeconds)
 	}
 	w.clock.pass(every)
 	if second := w.wantPoints("later", id, 1); second[0] == first[0] {
-		t.Error("the old one was kept, and not the new one")
+		t.Error("the old checkpoint was kept instead of the new one")
 	}
 	if e := append(w.events(id, bothy.EventSnapshotCreated), w.events(id, bothy.EventSnapshotDeleted)...); len(e) != 0 {
 		t.Errorf("checkpoints are events: %v", e)
 	}
-	// A server that is restarted continues where the last one was.
+	// A restarted server continues the schedule.
 	w.clock.pass(every / 2)
 	w.restart()
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
 	before := w.wantPoints("after a restart", id, 1)
 	w.clock.pass(every/2 - time.Second)
 	if now := w.wantPoints("before it is due again", id, 1); now[0] != before[0] {
-		t.Error("it was taken too early")
+		t.Error("a checkpoint was taken too early")
 	}
 	w.clock.pass(time.Second)
 	if now := w.wantPoints("when it is due again", id, 1); now[0] == before[0] {
-		t.Error("it was not taken after a restart")
+		t.Error("no checkpoint was taken after a restart")
 	}
 	if c := w.Checkpoints(); c.Taken != 1 || c.Failed != 0 || c.Oldest != 0 {
-		t.Errorf("it counts %+v", c)
+		t.Errorf("the counters are %+v", c)
 	}
 	// Checkpoints are turned off and on.
 	for i, n := range []int{0, 30} {
@@ -95,13 +95,13 @@ func TestCheckpointsAreTaken(t *testing.T) {
 		last := w.wantPoints("after a change", id, 1)
 		w.clock.pass(30 * time.Second)
 		if now := w.wantPoints("a while after a change", id, 1); (now[0] != last[0]) != (i == 1) {
-			t.Errorf("with checkpoint_seconds %d another was taken: %v", n, now[0] != last[0])
+			t.Errorf("with checkpoint_seconds %d another checkpoint was taken: %v", n, now[0] != last[0])
 		}
 	}
-	// Users can use it like other snapshots, until the next one replaces it.
+	// Users can use a checkpoint like other snapshots until the next one replaces it.
 	from := w.create(bothy.SandboxCreate{SnapshotID: w.points()[0]})
 	if from.ParentSnapshotID != w.points()[0] || from.CheckpointSeconds != 0 {
-		t.Errorf("what was made from it is %+v", from)
+		t.Errorf("a sandbox from the checkpoint is %+v", from)
 	}
 	if err := w.Terminate(w.me(), id); err != nil {
 		t.Fatal(err)
@@ -114,19 +114,19 @@ func TestCheckpointsAreTaken(t *testing.T) {
 }
 
 // A sandbox that was not used since its last checkpoint gets no further one.
-func TestASandboxAtRestNeedsNoCheckpoint(t *testing.T) {
+func TestAnUnusedSandboxGetsNoCheckpoint(t *testing.T) {
 	w := newWorld(t)
-	id := w.create(bothy.SandboxCreate{CheckpointSeconds: 60, TimeoutSeconds: seconds(0)}).ID // nothing runs in it
+	id := w.create(bothy.SandboxCreate{CheckpointSeconds: 60, TimeoutSeconds: seconds(0)}).ID // no process runs in it
 	w.clock.pass(every)
 	first := w.wantPoints("at first", id, 1)
 	for range 3 {
 		w.clock.pass(every)
 	}
 	if now := w.wantPoints("at rest", id, 1); now[0] != first[0] {
-		t.Error("another was taken of a sandbox at rest")
+		t.Error("another checkpoint was taken of an unused sandbox")
 	}
 	if c := w.Checkpoints(); c.Taken != 1 || c.Skipped != 3 || c.Oldest != 0 {
-		t.Errorf("it counts %+v", c)
+		t.Errorf("the counters are %+v", c)
 	}
 	if _, err := w.Exec(w.me(), id, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestASandboxAtRestNeedsNoCheckpoint(t *testing.T) {
 	w.clock.pass(every)
 	second := w.wantPoints("after a command", id, 1)
 	if second[0] == first[0] {
-		t.Error("none was taken after a command")
+		t.Error("no checkpoint was taken after a command")
 	}
 	// A checkpoint that its owner deletes is replaced.
 	if err := w.DeleteSnapshot(w.me(), second[0]); err != nil {
@@ -149,7 +149,7 @@ func TestACommandDuringACheckpointIsInTheNext(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(bothy.SandboxCreate{CheckpointSeconds: 60, TimeoutSeconds: seconds(0)}).ID
 	w.host.Snapshotting = func(context.Context, string) error {
-		_, err := w.Exec(w.me(), id, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}) // it is not in the way
+		_, err := w.Exec(w.me(), id, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}) // commands do not wait for checkpoints
 		return err
 	}
 	w.clock.pass(every)
@@ -157,11 +157,11 @@ func TestACommandDuringACheckpointIsInTheNext(t *testing.T) {
 	w.host.Snapshotting = nil
 	w.clock.pass(every)
 	if now := w.wantPoints("then", id, 1); now[0] == first[0] {
-		t.Error("what a command did meanwhile is in no checkpoint")
+		t.Error("no checkpoint has what a command did during the previous one")
 	}
 }
 
-// Failures are counted and reported, rarely if there are many, and the next attempt is made.
+// Failures are counted, reported with decreasing frequency, and followed by another attempt.
 func TestACheckpointFails(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
@@ -174,7 +174,7 @@ func TestACheckpointFails(t *testing.T) {
 		t.Errorf("the events are %v", e)
 	}
 	if c := w.Checkpoints(); c.Taken != 0 || c.Failed != 5 || c.Oldest != 5*every {
-		t.Errorf("it counts %+v", c)
+		t.Errorf("the counters are %+v", c)
 	}
 	if sb := w.get(id); sb.State != bothy.StateRunning {
 		t.Errorf("it is %s", sb.State)
@@ -222,7 +222,7 @@ func TestCheckpointsSurvivePausesAndRollbacks(t *testing.T) {
 	w.restart()
 	w.clock.pass(every)
 	if _, err := w.Service.Snapshot(w.me(), point); err != nil {
-		t.Errorf("what it was rolled back to: %v", err)
+		t.Errorf("the checkpoint that it was rolled back to: %v", err)
 	}
 }
 
@@ -247,19 +247,19 @@ func TestACheckpointBoundsTheLoss(t *testing.T) {
 		t.Errorf("it was resumed as %+v", sb.Resumed)
 	}
 	if sb := w.get(fails); sb.State != bothy.StateFailed || len(w.points()) != 1 {
-		t.Errorf("one that is to fail is %s, and there are the checkpoints %v", sb.State, w.points())
+		t.Errorf("a sandbox with on_host_loss fail is %s, and the checkpoints are %v", sb.State, w.points())
 	}
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
 	w.clock.pass(every)
 	row := w.row(id)
 	if len(row.Checkpoints) != 1 || row.Checkpoints[0] == point || row.HeadSnapshotID != point {
-		t.Errorf("after the resume the row has %v, and came from %s", row.Checkpoints, row.HeadSnapshotID)
+		t.Errorf("after the resume the row has the checkpoints %v and the head %s", row.Checkpoints, row.HeadSnapshotID)
 	}
 	if _, err := w.Pause(w.me(), id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if left := w.points(); len(left) != 0 {
-		t.Errorf("once it is paused there are the checkpoints %v", left)
+		t.Errorf("after a pause the checkpoints are %v", left)
 	}
 }
 
@@ -275,18 +275,18 @@ func TestACheckpointStaysUntilTheNextIsStored(t *testing.T) {
 	w.clock.pass(every)
 	both := w.wantPoints("once it is there", id, 2)
 	if both[1] != first {
-		t.Errorf("there are %v, and not %s", both, first)
+		t.Errorf("the checkpoints are %v, want %s too", both, first)
 	}
 	far().arrive(both[0])
 	eventually(t, "the older one goes", func() bool { return slices.Equal(w.points(), both[:1]) && len(w.row(id).Checkpoints) == 1 })
-	// The storage is unavailable: what is on the disk is not too old, and what is there stays.
+	// While the storage is unavailable, a recent checkpoint is kept on disk and the stored one stays.
 	w.clock.pass(every)
 	stuck := w.wantPoints("then", id, 2)[0]
 	for range 6 {
 		w.clock.pass(every)
 	}
 	if now := w.wantPoints("while the storage is unavailable", id, 2); now[0] == stuck || now[1] != both[0] {
-		t.Errorf("there are %v, with %s stored, and %s on its way", now, both[0], stuck)
+		t.Errorf("the checkpoints are %v, where %s is stored and %s is being uploaded", now, both[0], stuck)
 	}
 	// It is deleted once the pause's snapshot is uploaded.
 	n, err := w.Pause(w.me(), id, bothy.PauseOptions{})
@@ -317,18 +317,18 @@ func TestCheckpointsAndTheQuota(t *testing.T) {
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
 	w.clock.pass(every)
 	if now := w.wantPoints("with a quota for one", id, 1); now[0] == n.ID {
-		t.Errorf("none was taken: %v", w.events(id, bothy.EventSandboxCheckpointFailed))
+		t.Errorf("no checkpoint was taken: %v", w.events(id, bothy.EventSandboxCheckpointFailed))
 	}
 	if _, err := w.CreateSnapshot(w.me(), id, bothy.SnapshotCreate{}); bothy.ErrorCode(err) != bothy.CodeQuota {
 		t.Errorf("a snapshot beyond the quota: %v", err)
 	}
 	if _, err := w.Pause(w.me(), id, bothy.PauseOptions{}); err != nil {
-		t.Errorf("a pause whose snapshot takes the place of a checkpoint: %v", err)
+		t.Errorf("a pause whose snapshot replaces a checkpoint: %v", err)
 	}
 }
 
 // Checkpoints that a killed server left behind are found and deleted.
-func TestCheckpointsOfNobodyAreDeleted(t *testing.T) {
+func TestOrphanedCheckpointsAreDeleted(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	w.clock.pass(every)
@@ -338,11 +338,11 @@ func TestCheckpointsOfNobodyAreDeleted(t *testing.T) {
 	if err := w.store.PutSandbox(t.Context(), row); err != nil {
 		t.Fatal(err)
 	}
-	// While the database cannot be trusted, it may belong to a row.
+	// While the database is in doubt, the checkpoint may belong to a row.
 	w.narrow = func(o *lifecycle.Options) { o.Doubtful = func() bool { return true } }
 	w.restart()
 	if left := w.points(); len(left) != 1 {
-		t.Errorf("with a database in doubt there are %v", left)
+		t.Errorf("with a database in doubt the checkpoints are %v", left)
 	}
 	w.narrow = nil
 	w.restart()
@@ -357,7 +357,7 @@ func TestCheckpointsMoveWithTheirSandbox(t *testing.T) {
 	first := p.one.row(id).Checkpoints
 	p.two.clock.pass(every)
 	if len(first) != 1 {
-		t.Fatalf("it has %v", first)
+		t.Fatalf("the checkpoints are %v", first)
 	}
 	if refused, err := p.move(id); err != nil || refused {
 		t.Fatal(refused, err)
@@ -367,18 +367,18 @@ func TestCheckpointsMoveWithTheirSandbox(t *testing.T) {
 		t.Fatalf("after the move: %+v %v", n, err)
 	}
 	if from := p.two.create(bothy.SandboxCreate{SnapshotID: first[0]}); from.ParentSnapshotID != first[0] {
-		t.Errorf("what was made from it is %+v", from)
+		t.Errorf("a sandbox from the checkpoint is %+v", from)
 	}
 	if c := p.one.Checkpoints(); c.Oldest != 0 {
-		t.Errorf("the host that it left still counts it: %+v", c)
+		t.Errorf("the old host still counts it: %+v", c)
 	}
 	p.two.clock.pass(every)
 	now := p.one.row(id).Checkpoints
 	if len(now) != 1 || now[0] == first[0] || p.two.Checkpoints().Taken != 1 {
-		t.Errorf("where it is it has %v, after %v: %+v", now, first, p.two.Checkpoints())
+		t.Errorf("on the new host the checkpoints are %v, after %v: %+v", now, first, p.two.Checkpoints())
 	}
 	if _, err := p.two.Service.Snapshot(p.two.me(), first[0]); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
-		t.Errorf("the one before: %v", err)
+		t.Errorf("the previous checkpoint: %v", err)
 	}
 }
 
@@ -391,7 +391,7 @@ func TestASandboxThatMovesGetsNoCheckpoint(t *testing.T) {
 	wantTaken := func(when string, want int64) {
 		t.Helper()
 		if c := p.one.Checkpoints(); c.Taken != want || c.Failed != 0 {
-			t.Errorf("%s it counts %+v, and not %d", when, c, want)
+			t.Errorf("%s the counters are %+v, want %d", when, c, want)
 		}
 	}
 	wantTaken("at first", 1)
@@ -402,7 +402,7 @@ func TestASandboxThatMovesGetsNoCheckpoint(t *testing.T) {
 	restore := failpoint.Set("move.stopped", func() error { return errors.New("no") })
 	defer restore()
 	if _, err := p.move(id); err == nil {
-		t.Fatal("it moved")
+		t.Fatal("the move succeeded")
 	}
 	restore()
 	p.one.clock.pass(lifecycle.CheckpointSoon)
@@ -433,19 +433,19 @@ func TestALostCheckpointIsForgotten(t *testing.T) {
 		}
 		w.reboot(time.Second)
 		if sb := w.get(id); sb.State != bothy.StatePaused || w.row(id).SnapshotID != stored {
-			t.Fatalf("it is %s in %s, and not in %s", sb.State, w.row(id).SnapshotID, stored)
+			t.Fatalf("it is %s in %s, want %s", sb.State, w.row(id).SnapshotID, stored)
 		}
 		if resumes {
 			w.resumeDue(room(true))
 			if left := w.points(); !slices.Equal(left, []string{stored}) {
-				t.Errorf("once it is resumed there are the checkpoints %v, and not %s", left, stored)
+				t.Errorf("after the resume the checkpoints are %v, want %s", left, stored)
 			}
 		}
 		if err := w.Terminate(w.me(), id); err != nil {
 			t.Fatal(err)
 		}
 		if left := w.points(); len(left) != 0 {
-			t.Errorf("once it has ended there are the checkpoints %v", left)
+			t.Errorf("after its end the checkpoints are %v", left)
 		}
 	}
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// owners is whose each sandbox is, in a store that two servers share.
+// owners records which server owns each sandbox, in a store that two servers share.
 type owners struct {
 	mu sync.Mutex
 	of map[string]string
 }
 
-// ownedStore is one server's view of it.
+// ownedStore is one server's view of the shared store.
 type ownedStore struct {
 	store.Store
 	self string
@@ -32,13 +32,13 @@ func (s ownedStore) PutSandbox(ctx context.Context, sb *store.Sandbox) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := s.of[sb.ID]; o != "" && o != s.self {
-		return bothy.Errorf(bothy.CodeMisdirected, "it is %s's", o)
+		return bothy.Errorf(bothy.CodeMisdirected, "it belongs to %s", o)
 	}
 	s.of[sb.ID] = s.self
 	return s.Store.PutSandbox(ctx, sb)
 }
 
-// take is what store.Hosts.TakeSandbox does.
+// take works like store.Hosts.TakeSandbox.
 func (s ownedStore) take(ctx context.Context, sb *store.Sandbox) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,11 +56,11 @@ func (s ownedStore) take(ctx context.Context, sb *store.Sandbox) (bool, error) {
 type pair struct {
 	one, two *world
 	to       ownedStore
-	// parked counts how often requests were held up, and let go.
+	// parked and unparked count how often requests were held back and released.
 	parked, unparked int
-	// lost has the answer of a move be lost.
+	// lost makes the answer of a move get lost.
 	lost bool
-	// sending is called once the snapshots that there are have been sent.
+	// sending is called once the existing snapshots have been sent.
 	sending func()
 }
 
@@ -79,7 +79,7 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// begun tells when something is first read.
+// begun signals the first read.
 type begun struct {
 	io.Reader
 	once sync.Once
@@ -126,12 +126,12 @@ func (p *pair) move(id string) (refused bool, err error) {
 	return refused, err
 }
 
-// on checks which of the two has a machine, and what others see.
+// on checks which of the two servers has the machine, and what users see.
 func (p *pair) on(t *testing.T, what, id string, want *world, state bothy.State) {
 	t.Helper()
 	for _, w := range []*world{p.one, p.two} {
 		if has := w.Here(id); has != (w == want) {
-			t.Errorf("%s: a machine is there: %v", what, has)
+			t.Errorf("%s: a machine exists: %v", what, has)
 		}
 	}
 	sb, err := p.to.Store.Sandbox(t.Context(), id)
@@ -139,7 +139,7 @@ func (p *pair) on(t *testing.T, what, id string, want *world, state bothy.State)
 		t.Errorf("%s: it is %+v, %v", what, sb, err)
 	}
 	if p.parked != p.unparked {
-		t.Errorf("%s: parked %d times, and let go %d times", what, p.parked, p.unparked)
+		t.Errorf("%s: parked %d times and unparked %d times", what, p.parked, p.unparked)
 	}
 }
 
@@ -152,9 +152,9 @@ func TestASandboxDeparts(t *testing.T) {
 	}
 	p.on(t, "moved", sb.ID, p.two, bothy.StateRunning)
 	if after := p.two.get(sb.ID); !after.StartedAt.Equal(*before.StartedAt) || after.Name != "box" || after.Resumed != nil {
-		t.Errorf("it was %+v and is %+v", before, after)
+		t.Errorf("before it was %+v, and after it %+v", before, after)
 	}
-	// A call that was late does nothing here, and says where to go.
+	// A late call does nothing here, and its error names the new host.
 	_, err := p.one.Exec(p.one.me(), sb.ID, bothy.ExecRequest{Command: bothy.Command{Line: "true"}})
 	wantCode(t, err, bothy.CodeMisdirected)
 	_, err = p.one.Pause(p.one.me(), sb.ID, bothy.PauseOptions{})
@@ -165,18 +165,17 @@ func TestASandboxDeparts(t *testing.T) {
 	}
 }
 
-// A network that cannot be opened after a move is opened later, with the policy that the sandbox
-// has then.
+// If the network cannot be opened after a move it is opened later, with the policy at that time.
 func TestTheNetworkIsOpenedAfterAMove(t *testing.T) {
 	p := newPair(t)
 	sb := p.one.create(bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkOpen}})
 	var refused atomic.Int64
 	refuse := func(n bothy.Network) error {
 		if n.Mode == bothy.NetworkOff {
-			return nil // until the host owns it
+			return nil // before the host owns it
 		}
 		refused.Add(1)
-		return errors.New("told to fail")
+		return errors.New("planted")
 	}
 	set := func(f func(bothy.Network) error) {
 		p.two.gateways.mu.Lock()
@@ -195,7 +194,7 @@ func TestTheNetworkIsOpenedAfterAMove(t *testing.T) {
 		return gw.policy.Mode
 	}
 	if mode() != bothy.NetworkOff || refused.Load() != 1 {
-		t.Errorf("the network is %s, and was refused %d times", mode(), refused.Load())
+		t.Errorf("the network is %s after %d refusals", mode(), refused.Load())
 	}
 	p.two.clock.pass(2 * time.Second)
 	eventually(t, "it is tried again", func() bool { return refused.Load() == 2 })
@@ -225,7 +224,7 @@ func TestAPausedSandboxDeparts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := p.two.machine(sb.ID).RestoredFrom(); got == "" {
-		t.Errorf("it woke without its memory")
+		t.Errorf("it was resumed without its memory")
 	}
 	if _, err := p.two.Rollback(p.two.me(), sb.ID, named.ID); err != nil {
 		t.Error(err)
@@ -233,7 +232,7 @@ func TestAPausedSandboxDeparts(t *testing.T) {
 	_ = n
 }
 
-// Whatever fails, the sandbox continues where it was, and can be moved the next time.
+// After any failure the sandbox continues where it was, and can be moved later.
 func TestADepartureFails(t *testing.T) {
 	p := newPair(t)
 	sb := p.one.create(bothy.SandboxCreate{})
@@ -252,12 +251,12 @@ func TestADepartureFails(t *testing.T) {
 	p.two.narrow = nil
 	p.lost = true
 	if _, err := p.move(sb.ID); err != nil {
-		t.Errorf("an answer that is lost, of a move that was made: %v", err)
+		t.Errorf("a move that succeeded, but whose answer was lost: %v", err)
 	}
 	p.on(t, "without an answer", sb.ID, p.two, bothy.StateRunning)
 }
 
-// A host that has no room refuses before the sandbox has stopped.
+// A host without room refuses before the sandbox is stopped.
 func TestADepartureIsRefused(t *testing.T) {
 	p := newPair(t)
 	sb := p.one.create(bothy.SandboxCreate{})

@@ -15,8 +15,7 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 )
 
-// twoEngines is a server with a second engine, which is opened when it is first
-// needed.
+// twoEngines is a server with a second engine that is opened on first use.
 type twoEngines struct {
 	*world
 	vms    *fake.Host
@@ -45,8 +44,8 @@ func withMicrovm(t *testing.T, a bothy.Acceleration) *twoEngines {
 	return two
 }
 
-// Who waits for an engine can see what is being done, and nobody else.
-func TestThePreparationOfAnEngineIsToldOf(t *testing.T) {
+// Only those who wait for an engine see the progress of its preparation.
+func TestProgressOfAnEngineIsReported(t *testing.T) {
 	w := withMicrovm(t, bothy.AccelerationEmulated)
 	stranger := bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: "other", Scopes: bothy.AllScopes})
 	w.create(bothy.SandboxCreate{Engine: "vm"})
@@ -63,15 +62,15 @@ func TestThePreparationOfAnEngineIsToldOf(t *testing.T) {
 		return list
 	}
 	if got := told(w.me()); len(got) != 1 || got[0]["engine"] != "vm" || got[0]["step"] != "fetch a kernel" {
-		t.Errorf("told %v", got)
+		t.Errorf("the reported steps are %v", got)
 	}
 	if got := told(stranger); len(got) != 0 {
-		t.Errorf("a stranger is told %v", got)
+		t.Errorf("another project sees the steps %v", got)
 	}
-	engines.Step(t.Context(), "for nobody") // an engine that no request waits for
+	engines.Step(t.Context(), "unwatched") // no request waits for this step
 }
 
-func TestAnEngineIsOpenedWhenItIsFirstNeeded(t *testing.T) {
+func TestAnEngineIsOpenedOnFirstUse(t *testing.T) {
 	w := withMicrovm(t, bothy.AccelerationEmulated)
 	plain := w.create(bothy.SandboxCreate{})
 	if w.opened.Load() != 0 || plain.Engine != "fake" || plain.Acceleration != "" || plain.Kernel != "fake" {
@@ -83,7 +82,7 @@ func TestAnEngineIsOpenedWhenItIsFirstNeeded(t *testing.T) {
 			t.Errorf("got %+v", vm)
 		}
 		if w.vms.Machine(vm.ID) == nil {
-			t.Error("the machine is not the engine's that was asked for")
+			t.Error("the machine is not of the requested engine")
 		}
 	}
 	if w.opened.Load() != 1 {
@@ -102,7 +101,7 @@ func TestAnEngineThatCannotBeOpenedSaysWhyAndOthersWork(t *testing.T) {
 		}
 	}
 	w.create(bothy.SandboxCreate{})
-	// Who then installs it need not start the server again.
+	// After it is installed the server need not be restarted.
 	w.broken = nil
 	w.info.Acceleration = bothy.AccelerationKVM
 	w.create(bothy.SandboxCreate{Engine: "vm"})
@@ -113,7 +112,7 @@ func TestAnEngineThatCannotBeOpenedSaysWhyAndOthersWork(t *testing.T) {
 	}
 }
 
-func TestRequiredAccelerationIsRefusedWhereThereIsNone(t *testing.T) {
+func TestRequiredAccelerationIsRefusedIfUnavailable(t *testing.T) {
 	w := withMicrovm(t, bothy.AccelerationEmulated)
 	_, err := w.Create(w.me(), bothy.SandboxCreate{Engine: "vm", RequireAcceleration: true})
 	wantCode(t, err, bothy.CodeNoAcceleration)
@@ -122,11 +121,11 @@ func TestRequiredAccelerationIsRefusedWhereThereIsNone(t *testing.T) {
 	_, err = w.Create(w.me(), bothy.SandboxCreate{Engine: "fake", RequireAcceleration: true})
 	wantCode(t, err, bothy.CodeInvalid)
 	if len(w.vms.IDs())+len(w.host.IDs()) != 0 {
-		t.Error("something was started")
+		t.Error("a machine was started")
 	}
 }
 
-func TestRequiredAccelerationHoldsForWhatComesAfter(t *testing.T) {
+func TestRequiredAccelerationAppliesLaterToo(t *testing.T) {
 	w := withMicrovm(t, bothy.AccelerationKVM)
 	sb := w.create(bothy.SandboxCreate{Engine: "vm", RequireAcceleration: true})
 	if sb.Acceleration != bothy.AccelerationKVM {
@@ -145,7 +144,7 @@ func TestRequiredAccelerationHoldsForWhatComesAfter(t *testing.T) {
 	}
 	_, err = w.Create(w.me(), bothy.SandboxCreate{SnapshotID: id.ID})
 	wantCode(t, err, bothy.CodeNoAcceleration)
-	// Another engine was not part of the wish.
+	// The requirement does not apply to another engine.
 	copied, err := w.Create(w.me(), bothy.SandboxCreate{SnapshotID: id.ID, Engine: "fake"})
 	if err != nil || copied.Engine != "fake" || copied.Resumed.Kind != bothy.SnapshotFiles {
 		t.Errorf("got %+v, %v", copied, err)
@@ -172,7 +171,7 @@ func TestAutoFollowsThePolicy(t *testing.T) {
 		}
 	}
 	if w.opened.Load() != 1 {
-		t.Errorf("what is not there was tried %d times", w.opened.Load())
+		t.Errorf("a missing engine was tried %d times", w.opened.Load())
 	}
 	w.broken = nil
 	w.clock.pass(6 * time.Minute)
@@ -181,7 +180,7 @@ func TestAutoFollowsThePolicy(t *testing.T) {
 	}
 }
 
-func TestAutoAsTheDefaultIsOpenedAhead(t *testing.T) {
+func TestAutoAsTheDefaultIsOpenedInAdvance(t *testing.T) {
 	w := withMicrovm(t, bothy.AccelerationKVM)
 	narrow := w.narrow
 	w.narrow = func(o *lifecycle.Options) {
@@ -198,7 +197,7 @@ func TestAutoAsTheDefaultIsOpenedAhead(t *testing.T) {
 	}
 }
 
-func TestEachEngineTakesBackItsOwn(t *testing.T) {
+func TestEachEngineRecoversItsOwnMachines(t *testing.T) {
 	w := withMicrovm(t, bothy.AccelerationEmulated)
 	plain, vm := w.create(bothy.SandboxCreate{}), w.create(bothy.SandboxCreate{Engine: "vm"})
 	asleep := w.create(bothy.SandboxCreate{Engine: "vm"})
@@ -224,7 +223,7 @@ func TestEachEngineTakesBackItsOwn(t *testing.T) {
 	}
 }
 
-func TestMachinesOfAnEngineThatDoesNotOpenWaitForIt(t *testing.T) {
+func TestMachinesWaitForTheirEngineToOpen(t *testing.T) {
 	w := withMicrovm(t, bothy.AccelerationEmulated)
 	kept, deleted := w.create(bothy.SandboxCreate{Engine: "vm"}), w.create(bothy.SandboxCreate{Engine: "vm"})
 	w.broken = bothy.Errorf(bothy.CodeEngineMissing, "QEMU is not installed")
@@ -235,7 +234,7 @@ func TestMachinesOfAnEngineThatDoesNotOpenWaitForIt(t *testing.T) {
 	_, err := w.Exec(w.me(), kept.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}})
 	wantCode(t, err, bothy.CodeSandboxNotReady)
 	if !strings.Contains(err.Error(), "engine vm") {
-		t.Errorf("who uses it is told %v", err)
+		t.Errorf("using it fails with %v", err)
 	}
 	if err := w.Terminate(w.me(), deleted.ID); err != nil {
 		t.Error(err)
@@ -243,7 +242,7 @@ func TestMachinesOfAnEngineThatDoesNotOpenWaitForIt(t *testing.T) {
 	w.broken = nil
 	next := w.create(bothy.SandboxCreate{Engine: "vm"})
 	if ids := w.vms.IDs(); len(ids) != 2 || !slices.Contains(ids, kept.ID) || !slices.Contains(ids, next.ID) {
-		t.Errorf("once the engine is open, these live: %v", ids)
+		t.Errorf("once the engine is open, its machines are %v", ids)
 	}
 	w.clock.pass(time.Minute)
 	if _, err := w.Exec(w.me(), kept.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
@@ -251,7 +250,7 @@ func TestMachinesOfAnEngineThatDoesNotOpenWaitForIt(t *testing.T) {
 	}
 }
 
-func TestAnotherBuildOfTheSecondEngineBringsBackTheFiles(t *testing.T) {
+func TestAnotherBuildOfTheSecondEngineRestoresTheFiles(t *testing.T) {
 	w := withMicrovm(t, bothy.AccelerationEmulated)
 	vm := w.create(bothy.SandboxCreate{Engine: "vm"})
 	if _, err := w.Pause(w.me(), vm.ID, bothy.PauseOptions{}); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// fullStore is a store on a disk that may be full: then it takes nothing.
+// fullStore is a store that refuses writes while its disk is full.
 type fullStore struct {
 	store.Store
 	full *atomic.Bool
@@ -66,7 +66,7 @@ func (w *world) wantEvent(id, typ string) {
 		return nil
 	})
 	if err != nil || !found {
-		w.t.Errorf("no event %s of %s: %v", typ, id, err)
+		w.t.Errorf("there is no event %s of %s: %v", typ, id, err)
 	}
 }
 
@@ -79,10 +79,10 @@ func TestATimeOutOnAFullDiskEndsTheSandbox(t *testing.T) {
 		t.Errorf("on the full disk it is %s: %+v", got.State, got.Ended)
 	}
 	if w.host.Machine(sb.ID) != nil {
-		t.Error("its machine runs on")
+		t.Error("its machine is still running")
 	}
 	if w.row(sb.ID).State != bothy.StateRunning {
-		t.Fatal("the store took it all the same: this test proves nothing")
+		t.Fatal("the store accepted the write, so this test proves nothing")
 	}
 	full.Store(false)
 	w.clock.pass(time.Minute)
@@ -93,7 +93,7 @@ func TestATimeOutOnAFullDiskEndsTheSandbox(t *testing.T) {
 	w.wantEvent(sb.ID, bothy.EventSandboxEnded)
 }
 
-func TestADeathOnAFullDiskIsSeenAndStored(t *testing.T) {
+func TestAnEndOnAFullDiskIsVisibleAndStoredLater(t *testing.T) {
 	w, full := newFullWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	full.Store(true)
@@ -103,7 +103,7 @@ func TestADeathOnAFullDiskIsSeenAndStored(t *testing.T) {
 	wantCode(t, err, bothy.CodeSandboxEnded)
 	p, err := w.List(w.me(), bothy.SandboxFilter{States: []bothy.State{bothy.StateRunning}})
 	if err != nil || len(p.Items) != 0 {
-		t.Errorf("the list of what runs has %d, %v", len(p.Items), err)
+		t.Errorf("the list of running sandboxes has %d, %v", len(p.Items), err)
 	}
 	full.Store(false)
 	w.clock.pass(time.Minute)
@@ -121,7 +121,7 @@ func TestAFailedCreateOnAFullDiskDoesNotStayStarting(t *testing.T) {
 		return errors.New("no room")
 	}
 	if _, err := w.Create(w.me(), bothy.SandboxCreate{}); err == nil {
-		t.Fatal("it started")
+		t.Fatal("the start succeeded")
 	}
 	if got := w.get(id); got.State != bothy.StateFailed {
 		t.Errorf("it is %s", got.State)
@@ -133,7 +133,7 @@ func TestAFailedCreateOnAFullDiskDoesNotStayStarting(t *testing.T) {
 	}
 }
 
-func TestWhatFailsOnAFullDiskLeavesTheSandboxRunning(t *testing.T) {
+func TestAFailedPauseOnAFullDiskKeepsTheSandboxRunning(t *testing.T) {
 	w, full := newFullWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	full.Store(true)
@@ -149,7 +149,7 @@ func TestWhatFailsOnAFullDiskLeavesTheSandboxRunning(t *testing.T) {
 		t.Errorf("it is %s", got.State)
 	}
 	if got := w.row(sb.ID); got.State != bothy.StatePausing {
-		t.Fatalf("it is stored as %s: this test proves nothing", got.State)
+		t.Fatalf("it is stored as %s, so this test proves nothing", got.State)
 	}
 	full.Store(false)
 	w.clock.pass(time.Minute)
@@ -171,7 +171,7 @@ func TestDeletingWorksOnAFullDisk(t *testing.T) {
 	if got := w.get(sb.ID); got.State != bothy.StateStopped || w.host.Machine(sb.ID) != nil {
 		t.Errorf("it is %s", got.State)
 	}
-	// What waits for room is stored when the server is stopped, if there is some.
+	// Pending changes are stored when the server stops, if there is room.
 	full.Store(false)
 	w.closeServer()
 	w.open()
@@ -180,8 +180,8 @@ func TestDeletingWorksOnAFullDisk(t *testing.T) {
 	}
 }
 
-// The snapshot of a sleep goes only once the store knows that the sandbox is gone.
-func TestAStoreThatFailsKeepsTheSnapshotOfASleep(t *testing.T) {
+// A pause's snapshot is deleted only after the store has recorded the end of the sandbox.
+func TestAFailingStoreKeepsThePauseSnapshot(t *testing.T) {
 	w, full := newFullWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	n, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{})
@@ -193,16 +193,16 @@ func TestAStoreThatFailsKeepsTheSnapshotOfASleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.store.Snapshot(t.Context(), n.ID); err != nil {
-		t.Errorf("the stored row is %s and its snapshot is gone: %v", w.row(sb.ID).State, err)
+		t.Errorf("the stored row is %s but its snapshot is gone: %v", w.row(sb.ID).State, err)
 	}
 	full.Store(false)
 	w.clock.pass(time.Minute)
 	if _, err := w.store.Snapshot(t.Context(), n.ID); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
-		t.Errorf("the snapshot stays: %v", err)
+		t.Errorf("the snapshot was not deleted: %v", err)
 	}
 }
 
-func TestOnlyAGoneMachineEndsASandboxAtRecovery(t *testing.T) {
+func TestOnlyAMissingMachineEndsASandboxAtRecovery(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	gone := w.create(bothy.SandboxCreate{})
@@ -221,12 +221,12 @@ func TestOnlyAGoneMachineEndsASandboxAtRecovery(t *testing.T) {
 		t.Fatalf("after an adoption that timed out it is %s: %+v", got.State, got.Ended)
 	}
 	if w.host.Machine(sb.ID) == nil {
-		t.Fatal("its machine was swept")
+		t.Fatal("its machine was destroyed")
 	}
 	_, err := w.Exec(w.me(), sb.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}})
 	wantCode(t, err, bothy.CodeSandboxNotReady)
 	if e := bothy.AsError(err); e.RetryAfter == 0 || !strings.Contains(e.Detail, "restarted") {
-		t.Errorf("who uses it meanwhile is told %v", err)
+		t.Errorf("using it meanwhile fails with %v", err)
 	}
 	w.wantEvent(sb.ID, bothy.EventSandboxUnattached)
 	failing.Store(false)
@@ -265,18 +265,18 @@ func TestAnUnattachedSandboxCanEnd(t *testing.T) {
 				t.Errorf("it is %s: %+v", got.State, got.Ended)
 			}
 			if w.host.Machine(sb.ID) != nil {
-				t.Error("its machine lives")
+				t.Error("its machine is still running")
 			}
 			w.host.Adopting = nil
 			w.clock.pass(time.Minute)
 			if w.Live() != 0 {
-				t.Error("it was taken over after its end")
+				t.Error("it was adopted after its end")
 			}
 		})
 	}
 }
 
-func TestAnEngineThatDoesNotOpenAtFirstLosesNothing(t *testing.T) {
+func TestAnEngineThatFailsToOpenLosesNothing(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	var fails atomic.Int32
@@ -296,8 +296,7 @@ func TestAnEngineThatDoesNotOpenAtFirstLosesNothing(t *testing.T) {
 	}
 	_, err := w.Exec(w.me(), sb.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}})
 	wantCode(t, err, bothy.CodeSandboxNotReady)
-	// Somebody who asks for the engine by name opens it, which must sweep nothing of
-	// this.
+	// A request for the engine by name opens it, which must not destroy these machines.
 	other, err := w.Create(w.me(), bothy.SandboxCreate{Engine: fake.Name})
 	if err != nil || w.host.Machine(sb.ID) == nil {
 		t.Fatal(other, err)
@@ -308,8 +307,8 @@ func TestAnEngineThatDoesNotOpenAtFirstLosesNothing(t *testing.T) {
 	}
 }
 
-// TestSleepsThatAreOverLeaveNothing has a server die around a pause.
-func TestSleepsThatAreOverLeaveNothing(t *testing.T) {
+// A server that dies around a pause leaves no snapshots behind.
+func TestCrashesAroundAPauseLeaveNothing(t *testing.T) {
 	for _, at := range []string{"lifecycle.freeze", "lifecycle.sealed", "lifecycle.asleep", "lifecycle.ended"} {
 		t.Run(at, func(t *testing.T) {
 			w := newWorld(t)
@@ -330,13 +329,13 @@ func TestSleepsThatAreOverLeaveNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// It may sleep in one, or have slept in one.
+			// It may be paused in a snapshot, or have been resumed from one.
 			most := 1
 			if got.State.Ended() {
 				most = 0
 			}
 			if len(all) > most {
-				t.Errorf("it is %s and there are %d snapshots", got.State, len(all))
+				t.Errorf("it is %s, but there are %d snapshots", got.State, len(all))
 			}
 			if got.State == bothy.StatePaused {
 				if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
@@ -354,8 +353,8 @@ func sleepOnce(t *testing.T, w *world, id string) {
 	}
 }
 
-// dieAt has the server do something, and be replaced by another when it comes to a
-// step, beyond which it does nothing any more.
+// dieAt runs do until the server reaches a step. The server does nothing after that, and another
+// replaces it.
 func dieAt(t *testing.T, w *world, step string, do func()) {
 	t.Helper()
 	died := make(chan struct{})
@@ -369,7 +368,7 @@ func dieAt(t *testing.T, w *world, step string, do func()) {
 	select {
 	case <-died:
 	case <-time.After(time.Minute):
-		t.Fatalf("it never came to %s", step)
+		t.Fatalf("the step %s was not reached", step)
 	}
 	remove()
 	w.open()
@@ -395,9 +394,9 @@ func TestAFullDiskRefusesStartsAtOnce(t *testing.T) {
 	_, err = w.Fork(w.me(), sb.ID, bothy.ForkRequest{})
 	wantCode(t, err, bothy.CodeDiskFull)
 	if began > 0 || len(w.Problems()) != 1 {
-		t.Errorf("%d machines were begun; problems: %q", began, w.Problems())
+		t.Errorf("%d machines were started; problems: %q", began, w.Problems())
 	}
-	// The disk that fills up while a sandbox starts is said as well.
+	// A disk that fills up during a start is reported as well.
 	full.Store(false)
 	w.host.FailStart = func(string) error { return fmt.Errorf("write: %w", syscall.ENOSPC) }
 	_, err = w.Create(w.me(), bothy.SandboxCreate{})

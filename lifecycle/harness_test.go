@@ -24,14 +24,13 @@ import (
 	"github.com/bothy-dev/bothy/vault"
 )
 
-// world is a host with a server on it. The server can be killed and another
-// started in its place; the host stays.
+// world is a host with a server, which can be killed and replaced by another while the host stays.
 type world struct {
 	t            *testing.T
 	dir          string
 	host         *fake.Host
 	build        string
-	acceleration bothy.Acceleration // of the engine
+	acceleration bothy.Acceleration // the engine's acceleration
 	clock        *clock
 	image        string
 
@@ -46,9 +45,9 @@ type world struct {
 	retention   lifecycle.Retention
 
 	pool      warm.Options
-	free      func() int // what the host has left; nil asks the host
+	free      func() int // the host's free memory; nil asks the host
 	minFree   int
-	narrow    func(*lifecycle.Options) // changes what a server is told
+	narrow    func(*lifecycle.Options) // changes a server's options
 	templates lifecycle.Templates
 	log       *slog.Logger
 }
@@ -111,7 +110,7 @@ func (w *world) closeServer() {
 	w.store.Close()
 }
 
-// restart replaces the server by another, which takes over.
+// restart replaces the server with another, which takes over.
 func (w *world) restart() {
 	w.t.Helper()
 	w.closeServer()
@@ -121,7 +120,7 @@ func (w *world) restart() {
 	}
 }
 
-// as is a caller with every scope in a project.
+// as returns the context of a caller with every scope in a project.
 func as(t *testing.T, project string) context.Context {
 	return bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: project, Scopes: bothy.AllScopes})
 }
@@ -155,12 +154,12 @@ func (w *world) machine(id string) *fake.Machine {
 	return m.(*fake.Machine)
 }
 
-// eventually waits for what another goroutine is about to do.
+// eventually waits for something that another goroutine is about to do.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !f(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it never happened: %s", what)
+			t.Fatalf("it did not happen: %s", what)
 		}
 	}
 }
@@ -172,7 +171,7 @@ func wantCode(t *testing.T, err error, code bothy.Code) {
 		return
 	}
 	if e := bothy.AsError(err); e.Detail == "" {
-		t.Errorf("%v says nothing to a person", err)
+		t.Errorf("%v has no text for a person", err)
 	}
 }
 
@@ -191,7 +190,7 @@ func (t templates) Lookup(name string) (*store.Template, error) {
 	return &store.Template{Template: bothy.Template{Name: name, Digest: digest, Env: map[string]string{"T": "template"}}, RootFS: t.image}, nil
 }
 
-// gateway remembers its policy.
+// gateway records its policy.
 type gateway struct {
 	dev     bothy.NetDevice
 	mu      sync.Mutex
@@ -202,11 +201,11 @@ type gateway struct {
 	all     *gateways
 }
 
-// gateways are those of all machines, in order.
+// gateways are the gateways of all machines, in order.
 type gateways struct {
 	mu  sync.Mutex
 	all []*gateway
-	// refuse, if set, may refuse a policy.
+	// refuse, if set, can refuse a policy.
 	refuse func(bothy.Network) error
 }
 
@@ -224,10 +223,12 @@ func (g *gateways) last() *gateway {
 	return g.all[len(g.all)-1]
 }
 
-func (g *gateway) Dial(context.Context, uint16) (net.Conn, error) { return nil, errors.New("no wire") }
-func (g *gateway) Counters() bothy.NetworkCounters                { return bothy.NetworkCounters{} }
-func (g *gateway) Log(time.Time) []bothy.NetworkDecision          { return nil }
-func (g *gateway) Close() error                                   { return g.dev.Close() }
+func (g *gateway) Dial(context.Context, uint16) (net.Conn, error) {
+	return nil, errors.New("not connected")
+}
+func (g *gateway) Counters() bothy.NetworkCounters       { return bothy.NetworkCounters{} }
+func (g *gateway) Log(time.Time) []bothy.NetworkDecision { return nil }
+func (g *gateway) Close() error                          { return g.dev.Close() }
 
 func (g *gateway) Follow(ctx context.Context, _ time.Time, _ func(bothy.NetworkDecision) error) error {
 	<-ctx.Done()
@@ -250,14 +251,13 @@ func (g *gateway) SetPolicy(n bothy.Network) error {
 	return nil
 }
 
-// guests are the guests of all machines, in the order in which a server first
-// asked for them.
+// guests are the guests of all machines, in the order in which a server first requested them.
 type guests struct {
 	mu  sync.Mutex
 	all []*guest
-	// failAdopt, if set, is what adoption answers.
+	// failAdopt, if set, is the error of every adoption.
 	failAdopt error
-	// onAdopt, if set, is called by every adoption, and may fail it.
+	// onAdopt, if set, is called by every adoption and can fail it.
 	onAdopt func(context.Context, bothy.Identity) error
 	// onAdd, if set, is called with every new guest.
 	onAdd func(*guest)
@@ -280,7 +280,7 @@ func (g *guests) last() *guest {
 	return g.all[len(g.all)-1]
 }
 
-// guest answers what the tests ask for; everything else is a nil pointer.
+// guest implements what the tests use; everything else is a nil pointer.
 type guest struct {
 	bothy.Guest
 	all      *guests
@@ -292,7 +292,7 @@ type guest struct {
 	stats  bothy.GuestStats
 	ports  map[uint16]bool
 	site   *site    // on port 8000
-	lines  []string // that it was told to run
+	lines  []string // the commands that it ran
 }
 
 func (g *guest) WaitReady(context.Context) error { return nil }
@@ -333,7 +333,7 @@ func (g *guest) Exec(_ context.Context, req bothy.ExecRequest) (*bothy.ExecResul
 	return &bothy.ExecResult{Stdout: req.Command.Line}, nil
 }
 
-// clock is time that passes when it is told to.
+// clock is a clock that tests advance.
 type clock struct {
 	mu     sync.Mutex
 	now    time.Time
@@ -368,7 +368,7 @@ func (c *clock) AfterFunc(d time.Duration, f func()) func() bool {
 	}
 }
 
-// pass lets time go by and runs what was due, in order.
+// pass advances the clock and runs the timers that are due, in order.
 func (c *clock) pass(d time.Duration) {
 	c.mu.Lock()
 	c.now = c.now.Add(d)
@@ -385,7 +385,7 @@ func (c *clock) pass(d time.Duration) {
 	}
 }
 
-// row is what the store has of a sandbox, whatever the server says.
+// row returns the stored record of a sandbox, which may differ from the server's view.
 func (w *world) row(id string) *store.Sandbox {
 	w.t.Helper()
 	sb, err := w.store.Sandbox(w.t.Context(), id)

@@ -7,7 +7,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// The latest measurements of a running sandbox are kept, and those of one that ends go.
+// The latest measurements of a sandbox are kept while it runs.
 func TestHistoryOfMetrics(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
@@ -26,7 +26,7 @@ func TestHistoryOfMetrics(t *testing.T) {
 	}
 	all := history(time.Time{}, time.Time{})
 	if len(all) != 180 || !all[0].Time.Equal(begun.Add(200*time.Second)) || !all[179].Time.Equal(begun.Add(1990*time.Second)) {
-		t.Fatalf("%d are kept, from %v to %v", len(all), all[0].Time, all[len(all)-1].Time)
+		t.Fatalf("%d measurements are kept, from %v to %v", len(all), all[0].Time, all[len(all)-1].Time)
 	}
 	for i, m := range all {
 		if m.CPUCount == 0 || m.DiskLimitBytes == 0 || i > 0 && m.Time.Sub(all[i-1].Time) != 10*time.Second {
@@ -35,10 +35,10 @@ func TestHistoryOfMetrics(t *testing.T) {
 	}
 	from := all[10].Time
 	if some := history(from, from.Add(20*time.Second)); len(some) != 3 || !some[0].Time.Equal(from) {
-		t.Errorf("of twenty seconds: %+v", some)
+		t.Errorf("the last twenty seconds: %+v", some)
 	}
 	if none := history(begun, begun.Add(time.Second)); len(none) != 0 {
-		t.Errorf("of what is no longer kept: %+v", none)
+		t.Errorf("a time that is no longer kept: %+v", none)
 	}
 	_, err := w.MetricsHistory(as(t, "theirs"), sb.ID, time.Time{}, time.Time{})
 	wantCode(t, err, bothy.CodeSandboxNotFound)
@@ -46,14 +46,14 @@ func TestHistoryOfMetrics(t *testing.T) {
 	if slept := history(time.Time{}, time.Time{}); len(slept) != 0 {
 		t.Errorf("while it is paused: %+v", slept)
 	}
-	w.MeasureAll(t.Context()) // which wakes nothing
+	w.MeasureAll(t.Context()) // must not resume anything
 	if got := w.get(sb.ID); got.State != bothy.StatePaused {
 		t.Errorf("it is %s", got.State)
 	}
 }
 
-// The list of what sandboxes use has the caller's own, and how many processors they used
-// since they were measured before.
+// The latest metrics list the caller's own sandboxes, with the processors used since the previous
+// measurement.
 func TestLatestMetrics(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
@@ -78,7 +78,7 @@ func TestLatestMetrics(t *testing.T) {
 		t.Errorf("after the second: %+v", list)
 	}
 	if list, err := w.LatestMetrics(as(t, "theirs")); err != nil || len(list) != 0 {
-		t.Errorf("to another project: %+v, %v", list, err)
+		t.Errorf("for another project: %+v, %v", list, err)
 	}
 	w.pause(sb.ID)
 	if list := latest(); len(list) != 0 {

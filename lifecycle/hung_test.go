@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 )
 
-// passing lets time go by until f is done.
+// passing advances the clock until done has a result.
 func (w *world) passing(what string, done <-chan error) error {
 	w.t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
@@ -23,7 +23,7 @@ func (w *world) passing(what string, done <-chan error) error {
 			w.clock.pass(time.Second)
 		}
 	}
-	w.t.Fatalf("it never ended: %s", what)
+	w.t.Fatalf("it did not end: %s", what)
 	return nil
 }
 
@@ -33,8 +33,8 @@ func async(f func() error) <-chan error {
 	return done
 }
 
-// hangs has the snapshots of a machine hang until it is gone, and returns when one
-// does.
+// hangs makes the snapshots of a machine hang until the machine is gone. The channel is closed when one
+// hangs.
 func (w *world) hangs(id string) <-chan struct{} {
 	began := make(chan struct{}, 10)
 	m := w.host.Machine(id)
@@ -42,7 +42,7 @@ func (w *world) hangs(id string) <-chan struct{} {
 		if got == id {
 			began <- struct{}{}
 			<-m.Done()
-			return errors.New("the machine is gone")
+			return errors.New("the machine was destroyed")
 		}
 		return nil
 	}
@@ -83,7 +83,7 @@ func TestATimeOutDoesNotWaitForAPauseThatHangs(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsForAPauseThatHangsIsAnswered(t *testing.T) {
+func TestRequestsDuringAPauseThatHangsTimeOut(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	began := w.hangs(sb.ID)
@@ -104,10 +104,10 @@ func TestWhoWaitsForAPauseThatHangsIsAnswered(t *testing.T) {
 		err := w.passing(what, async(call))
 		wantCode(t, err, bothy.CodeSandboxNotReady)
 		if bothy.AsError(err).RetryAfter == 0 {
-			t.Errorf("%s: %v does not say when to try again", what, err)
+			t.Errorf("%s: %v has no retry_after", what, err)
 		}
 	}
-	// A caller who leaves is not waited for, either.
+	// A caller can also stop waiting.
 	ctx, cancel := context.WithCancel(w.me())
 	cancel()
 	if _, err := w.Update(ctx, sb.ID, bothy.SandboxUpdate{}); !errors.Is(err, context.Canceled) {
@@ -117,7 +117,7 @@ func TestWhoWaitsForAPauseThatHangsIsAnswered(t *testing.T) {
 	<-paused
 }
 
-// wired is a gateway whose guest takes connections and says nothing.
+// wired is a gateway whose guest accepts connections but never answers.
 type wired struct {
 	*gateway
 	ends chan net.Conn
@@ -129,7 +129,7 @@ func (g *wired) Dial(context.Context, uint16) (net.Conn, error) {
 	return a, nil
 }
 
-// silent is a guest that answers nothing any more, and Exec waits for it.
+// silent is a guest that no longer answers; Exec waits for it.
 type silent struct {
 	*guest
 	dial  func(context.Context) (net.Conn, error)
@@ -152,7 +152,7 @@ func (g *silent) Exec(ctx context.Context, _ bothy.ExecRequest) (*bothy.ExecResu
 	return nil, bothy.Errorf(bothy.CodeGuest, "no answer").Because(err)
 }
 
-func TestACommandInASandboxThatHangsIsGivenUp(t *testing.T) {
+func TestACommandInAHungSandboxTimesOut(t *testing.T) {
 	w := newWorld(t)
 	var quiet atomic.Bool
 	w.narrow = func(o *lifecycle.Options) {
@@ -169,20 +169,20 @@ func TestACommandInASandboxThatHangsIsGivenUp(t *testing.T) {
 		_, err := w.Exec(w.me(), sb.ID, bothy.ExecRequest{Command: bothy.Command{Line: "sleep"}})
 		return err
 	})
-	// One that answers may take as long as it likes.
+	// A command in a sandbox that answers may take any time.
 	for range 50 {
 		time.Sleep(time.Millisecond)
 		w.clock.pass(10 * time.Second)
 	}
 	select {
 	case err := <-done:
-		t.Fatalf("a command in a sandbox that answers was given up: %v", err)
+		t.Fatalf("a command in a healthy sandbox timed out: %v", err)
 	default:
 	}
 	quiet.Store(true)
 	err := w.passing("exec", done)
 	wantCode(t, err, bothy.CodeGuest)
 	if e := bothy.AsError(err); e.RetryAfter == 0 || e.Hint == "" {
-		t.Errorf("it says %v", err)
+		t.Errorf("it failed with %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-func TestIdleSandboxesFallAsleepAndWakeOnTouch(t *testing.T) {
+func TestIdleSandboxesArePausedAndResumedOnUse(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, AutoResume: true, TimeoutSeconds: seconds(0)})
 	g := w.guests.last()
@@ -31,49 +31,49 @@ func TestIdleSandboxesFallAsleepAndWakeOnTouch(t *testing.T) {
 	if got := w.get(sb.ID); got.State != bothy.StateRunning {
 		t.Fatalf("paused %d s after its last use", 40)
 	}
-	// A command that runs on holds it awake.
+	// A running command keeps the sandbox running.
 	g.setCommands(1)
 	w.clock.pass(61 * time.Second)
 	m, err := w.Metrics(w.me(), sb.ID)
 	if err != nil || !slices.Contains(m.HeldAwakeBy, "command") {
-		t.Errorf("metrics say %+v, %v", m, err)
+		t.Errorf("the metrics are %+v, %v", m, err)
 	}
 	if got := w.get(sb.ID); got.State != bothy.StateRunning {
-		t.Fatal("paused with a command running")
+		t.Fatal("it was paused with a command running")
 	}
 	g.setCommands(0)
 	if m, err := w.Metrics(w.me(), sb.ID); err != nil || len(m.HeldAwakeBy) != 0 {
-		t.Errorf("metrics say %+v, %v", m, err)
+		t.Errorf("the metrics are %+v, %v", m, err)
 	}
 	w.clock.pass(61 * time.Second)
 	w.clock.pass(61 * time.Second)
 	if got := w.get(sb.ID); got.State != bothy.StatePaused {
-		t.Fatalf("idle and %s", got.State)
+		t.Fatalf("when idle it is %s", got.State)
 	}
 	use()
 	if got := w.get(sb.ID); got.State != bothy.StateRunning {
-		t.Errorf("touched and %s", got.State)
+		t.Errorf("after use it is %s", got.State)
 	}
 	w.clock.pass(2 * time.Minute)
 	if got := w.get(sb.ID); got.State != bothy.StatePaused {
-		t.Errorf("idle again and %s", got.State)
+		t.Errorf("when idle again it is %s", got.State)
 	}
 }
 
-func TestASandboxThatIsToEndWhenIdleEnds(t *testing.T) {
+func TestASandboxCanEndWhenIdle(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, EndWhenIdle: true, AutoResume: true, TimeoutSeconds: seconds(0)})
 	w.guests.last().setCommands(1)
 	w.clock.pass(2 * time.Minute)
 	if got := w.get(sb.ID); got.State != bothy.StateRunning {
-		t.Fatalf("%s with a command running", got.State)
+		t.Fatalf("it is %s with a command running", got.State)
 	}
 	w.guests.last().setCommands(0)
 	w.clock.pass(2 * time.Minute)
 	w.clock.pass(2 * time.Minute)
 	got := w.get(sb.ID)
 	if got.State != bothy.StateStopped || got.Ended == nil || got.Ended.Reason != bothy.EndTimeout || got.Ended.Detail != "nothing used it for 60 seconds" {
-		t.Errorf("idle and %s, %+v", got.State, got.Ended)
+		t.Errorf("when idle it is %s, %+v", got.State, got.Ended)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestIdleCanBeTurnedOff(t *testing.T) {
 	}
 }
 
-func TestAnOpenConnectionHoldsASandboxAwake(t *testing.T) {
+func TestAnOpenConnectionKeepsASandboxRunning(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, TimeoutSeconds: seconds(0)})
 	w.guests.last().ports = map[uint16]bool{8000: true}
@@ -104,7 +104,7 @@ func TestAnOpenConnectionHoldsASandboxAwake(t *testing.T) {
 	}
 	w.clock.pass(2 * time.Minute)
 	if got := w.get(sb.ID); got.State != bothy.StateRunning {
-		t.Fatal("paused under an open connection")
+		t.Fatal("it was paused with an open connection")
 	}
 	c.Close()
 	c.Close()
@@ -126,14 +126,14 @@ func TestSecretsStayOutside(t *testing.T) {
 	}
 	b, err := json.Marshal(w.get(sb.ID))
 	if err != nil || bytes.Contains(b, []byte(value)) {
-		t.Errorf("the answer shows the value: %s", b)
+		t.Errorf("the value is in the answer: %s", b)
 	}
 	seed := w.gateways.last().seed
 	n := w.pause(sb.ID)
 	w.closeServer()
 	filepath.WalkDir(w.dir, func(path string, d os.DirEntry, _ error) error {
 		if b, err := os.ReadFile(path); err == nil && bytes.Contains(b, []byte(value)) {
-			t.Errorf("the value lies in %s", path)
+			t.Errorf("the value is in %s", path)
 		}
 		return nil
 	})
@@ -142,27 +142,27 @@ func TestSecretsStayOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := w.gateways.last().secretValues(); !slices.Equal(got, []string{value}) {
-		t.Errorf("after the sleep the gateway has %q", got)
+		t.Errorf("after a pause the gateway has %q", got)
 	}
 	if _, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.gateways.last().secretValues(); len(got) != 0 {
-		t.Errorf("a fork got %q without being asked", got)
+		t.Errorf("a fork without secrets got %q", got)
 	}
 	forks, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 1, Secrets: true})
 	if err != nil || len(forks) != 1 {
 		t.Fatal(err)
 	}
 	if !slices.Equal(forks[0].SecretNames, sb.SecretNames) || len(sb.SecretNames) != 1 {
-		t.Errorf("the fork tells of the secrets %q, its origin of %q", forks[0].SecretNames, sb.SecretNames)
+		t.Errorf("the fork has the secret names %q, its origin %q", forks[0].SecretNames, sb.SecretNames)
 	}
 	if got := w.gateways.last().secretValues(); !slices.Equal(got, []string{value}) {
-		t.Errorf("a fork that asked got %q", got)
+		t.Errorf("a fork with secrets got %q", got)
 	}
-	// Its processes hold what the origin's saw.
+	// Its processes still have the origin's placeholders in memory.
 	if got := w.gateways.last().seed; len(got) == 0 || !bytes.Equal(got, seed) {
-		t.Error("a fork that asked sees its secrets as something else than its origin did")
+		t.Error("a fork with secrets has other placeholders than its origin")
 	}
 }
 
@@ -192,10 +192,10 @@ func TestSecretsAreReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := gw.secretValues(); !slices.Equal(got, []string{"value-2"}) || !bytes.Equal(gw.seed, seed) {
-		t.Errorf("the gateway has %q, and what stands for it changed: %v", got, !bytes.Equal(gw.seed, seed))
+		t.Errorf("the gateway has %q, and the seed of the placeholders changed: %v", got, !bytes.Equal(gw.seed, seed))
 	}
 
-	// What cannot be changed stays as it was.
+	// A failed change has no effect.
 	bad := one
 	bad.Hosts = []string{"bad"}
 	if _, err := change(sb.ID, bad); bothy.ErrorCode(err) != bothy.CodeInvalid {
@@ -206,16 +206,16 @@ func TestSecretsAreReplaced(t *testing.T) {
 	w.guests.mu.Unlock()
 	two := bothy.Secret{Name: "OTHER", Value: "value-3", Hosts: []string{"api.example.com"}}
 	if _, err := change(sb.ID, two); err == nil {
-		t.Error("a guest that does not answer was told")
+		t.Error("the change succeeded although the guest does not answer")
 	}
 	w.guests.mu.Lock()
 	w.guests.failAdopt = nil
 	w.guests.mu.Unlock()
 	if got := gw.secretValues(); !slices.Equal(got, []string{"value-2"}) || !slices.Equal(w.get(sb.ID).SecretNames, []string{"API_KEY"}) {
-		t.Errorf("after a change that failed the gateway has %q, and told is %q", got, w.get(sb.ID).SecretNames)
+		t.Errorf("after a failed change the gateway has %q, and the secret names are %q", got, w.get(sb.ID).SecretNames)
 	}
 
-	// One that sleeps has them when it wakes.
+	// A paused sandbox gets them when it is resumed.
 	n := w.pause(sb.ID)
 	if _, err := change(sb.ID, two); err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestSecretsAreReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := w.gateways.last().secretValues(); !slices.Equal(got, []string{"value-3"}) || w.guests.last().identity().Env["OTHER"] == "" {
-		t.Errorf("after the sleep the gateway has %q", got)
+		t.Errorf("after a pause the gateway has %q", got)
 	}
 	if got, err := change(sb.ID); err != nil || len(got.SecretNames) != 0 || len(w.gateways.last().secretValues()) != 0 {
 		t.Errorf("without any it has %q, %v", w.gateways.last().secretValues(), err)
@@ -249,7 +249,7 @@ func (g *guest) Stats(context.Context) (bothy.GuestStats, error) {
 	return g.stats, nil
 }
 
-// DialPort is the way to servers on the loopback.
+// DialPort connects to servers on the loopback.
 func (g *guest) DialPort(_ context.Context, port uint16) (net.Conn, error) {
 	if g.site != nil && port == 8000 {
 		return g.site.dial()
@@ -258,7 +258,7 @@ func (g *guest) DialPort(_ context.Context, port uint16) (net.Conn, error) {
 		return nil, errors.New("refused")
 	}
 	c, other := net.Pipe()
-	go func() { // answer until closed
+	go func() { // echo until closed
 		var b [1]byte
 		for {
 			if _, err := other.Read(b[:]); err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
-// remote is a store that carries trees nowhere: a test says which have arrived.
+// remote is a store that uploads nothing: the test decides which trees have arrived.
 type remote struct {
 	blob.Store
 	arrived func(name string)
 
 	mu     sync.Mutex
 	asked  []string
-	heard  chan string // each that was asked for
+	heard  chan string // the trees passed to Keep
 	kept   map[string]chan struct{}
 	absent map[string]map[string][]byte // small files of trees that are not on this host
 }
@@ -52,7 +52,7 @@ func (r *remote) Keep(name string) {
 	}
 }
 
-// arrive is what happens when a tree is in the storage.
+// arrive simulates the arrival of a tree in the storage.
 func (r *remote) arrive(name string) {
 	close(r.there(name))
 	r.arrived(name)
@@ -99,7 +99,7 @@ func (r *remote) ReadFile(ctx context.Context, name, file string) ([]byte, error
 	return os.ReadFile(filepath.Join(dir, file))
 }
 
-// remoteWorld is a world whose snapshots are carried elsewhere.
+// remoteWorld is a world whose snapshots are uploaded.
 func remoteWorld(t *testing.T) (*world, func() *remote) {
 	w := newWorld(t)
 	var r *remote
@@ -136,19 +136,19 @@ func TestSnapshotBecomesDurable(t *testing.T) {
 		t.Errorf("it is %s at once", n.Durable)
 	}
 	if !slices.Contains(r().asked, n.ID) {
-		t.Error("nobody carries it")
+		t.Error("it is not being uploaded")
 	}
 	r().arrive(n.ID)
 	if got := w.durable(n.ID); got != bothy.DurableStore {
 		t.Errorf("it is %q", got)
 	}
 	w.wantStoredEvents(n.ID, 1)
-	r().arrived(n.ID) // told again, as after a restart
+	r().arrived(n.ID) // reported again, as after a restart
 	w.wantStoredEvents(n.ID, 1)
 }
 
-// What the object storage had lost is told of, until the snapshot is gone.
-func TestDamageIsTold(t *testing.T) {
+// An event reports objects that the storage had lost, unless the snapshot is gone.
+func TestRepairsAreReported(t *testing.T) {
 	w, _ := remoteWorld(t)
 	b := w.create(bothy.SandboxCreate{})
 	n, err := w.Pause(w.me(), b.ID, bothy.PauseOptions{})
@@ -167,12 +167,12 @@ func TestDamageIsTold(t *testing.T) {
 		if e.Type == bothy.EventSnapshotRepaired || e.Type == bothy.EventSnapshotDamaged {
 			got = append(got, e.Type+" "+e.Data["pieces"]+" "+e.Data["repaired"])
 			if e.SandboxID != b.ID || e.Data["snapshot_id"] != n.ID {
-				t.Errorf("it is of another: %+v", e)
+				t.Errorf("the event is of another sandbox: %+v", e)
 			}
 		}
 	}
 	if want := []string{"snapshot.repaired 2 2", "snapshot.damaged 3 1"}; !slices.Equal(got, want) {
-		t.Errorf("told of %q, want %q", got, want)
+		t.Errorf("the events report %q, want %q", got, want)
 	}
 }
 
@@ -189,7 +189,7 @@ func (w *world) wantStoredEvents(id string, want int) {
 		}
 	}
 	if n != want {
-		w.t.Errorf("%d events tell of %s", n, id)
+		w.t.Errorf("there are %d events about %s", n, id)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestWaitForTheStore(t *testing.T) {
 		answers <- answer{n, err}
 	}()
 	id := <-r().heard
-	// The sandbox is free meanwhile.
+	// The sandbox is not locked meanwhile.
 	if _, err := w.Pause(w.me(), b.ID, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestWaitForTheStore(t *testing.T) {
 	if got.err != nil || got.n.ID != id || got.n.Durable != bothy.DurableStore {
 		t.Errorf("the answer: %+v, %v", got.n, got.err)
 	}
-	// Who does not wait to the end is told how far it came.
+	// A caller that stops waiting gets the current state.
 	if _, err := w.Resume(w.me(), b.ID, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestWaitIsRefusedWithoutAStore(t *testing.T) {
 	}
 }
 
-func TestServerGoesOnToKeepSnapshots(t *testing.T) {
+func TestARestartedServerContinuesUploads(t *testing.T) {
 	w, r := remoteWorld(t)
 	b := w.create(bothy.SandboxCreate{})
 	var ids []string
@@ -259,19 +259,19 @@ func TestServerGoesOnToKeepSnapshots(t *testing.T) {
 		ids = append(ids, n.ID)
 	}
 	r().arrive(ids[0])
-	close(r().there(ids[1])) // it arrived, and nobody was told
+	close(r().there(ids[1])) // it arrived, but nothing was reported
 	w.restart()
 	if got := w.durable(ids[1]); got != bothy.DurableStore {
-		t.Errorf("what had arrived is %s", got)
+		t.Errorf("the snapshot that had arrived is %s", got)
 	}
 	if slices.Contains(r().asked, ids[0]) || !slices.Contains(r().asked, ids[2]) {
-		t.Errorf("asked to carry %v of %v", r().asked, ids)
+		t.Errorf("the uploads are %v of %v", r().asked, ids)
 	}
 }
 
-// Where other hosts may have deleted a record, only a snapshot that cannot have had one is listed
-// again: one of a sandbox of this host that never came to the storage.
-func TestWhatAnotherHostDeletedIsNotListed(t *testing.T) {
+// A snapshot without a record may have been deleted by another host. It is listed again only if no
+// other host can have known it: if it is of a sandbox of this host and never reached the storage.
+func TestSnapshotsThatAnotherHostDeletedAreNotListed(t *testing.T) {
 	w, r := remoteWorld(t)
 	narrow := w.narrow
 	w.narrow = func(o *lifecycle.Options) {
@@ -305,7 +305,7 @@ func TestWhatAnotherHostDeletedIsNotListed(t *testing.T) {
 	}
 }
 
-// The records are the truth: what is not on this host is not forgotten.
+// The records are authoritative: a snapshot without files on this host keeps its record.
 func TestNoRecordIsDeletedForMissingFiles(t *testing.T) {
 	w, r := remoteWorld(t)
 	b := w.create(bothy.SandboxCreate{})
@@ -331,15 +331,15 @@ func TestNoRecordIsDeletedForMissingFiles(t *testing.T) {
 		}
 	}
 	if _, err := w.Create(w.me(), bothy.SandboxCreate{SnapshotID: ids[1]}); bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged {
-		t.Errorf("a sandbox from what is lost: %v", err)
+		t.Errorf("a sandbox from a lost snapshot: %v", err)
 	}
 	if err := w.DeleteSnapshot(w.me(), ids[1]); err != nil {
-		t.Errorf("it cannot be deleted: %v", err)
+		t.Errorf("deleting a lost snapshot: %v", err)
 	}
 }
 
-// A pause that was cut short is undone without asking the storage.
-func TestPauseCutShortIsUndone(t *testing.T) {
+// A pause that was interrupted by a crash is undone without the storage.
+func TestInterruptedPauseIsUndone(t *testing.T) {
 	w, _ := remoteWorld(t)
 	b := w.create(bothy.SandboxCreate{})
 	sb, err := w.store.Sandbox(t.Context(), b.ID)

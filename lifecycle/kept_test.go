@@ -14,7 +14,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// site is an HTTP server in sandboxes, which knows its open connections.
+// site is an HTTP server in sandboxes that counts its connections.
 type site struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -47,7 +47,7 @@ func (s *site) counts() (open, made int) {
 	return len(s.open), s.made
 }
 
-// dial connects as the guest does.
+// dial connects to the server as the guest does.
 func (s *site) dial() (net.Conn, error) {
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
@@ -70,7 +70,7 @@ func (c quietConn) Quiet() (quiet bool) {
 	return quiet
 }
 
-// fetch gets a page from port 8000 of a sandbox.
+// fetch requests a page from port 8000 of a sandbox.
 func (w *world) fetch(ctx context.Context, id string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost:8000/", nil)
 	if err != nil {
@@ -92,7 +92,7 @@ func (w *world) wantFetch(id, want string) {
 	}
 }
 
-func TestAKeptConnectionIsNoUseOfASandbox(t *testing.T) {
+func TestAKeptConnectionIsNotActivity(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, AutoResume: true, TimeoutSeconds: seconds(0)})
 	s := newSite(t, "hello")
@@ -103,7 +103,7 @@ func TestAKeptConnectionIsNoUseOfASandbox(t *testing.T) {
 	if open, made := s.counts(); open != 1 || made != 1 {
 		t.Fatalf("%d connections were made, and %d are open", made, open)
 	}
-	// It waits, and holds nothing awake.
+	// An idle connection does not count as activity.
 	if m, err := w.Metrics(w.me(), sb.ID); err != nil || len(m.HeldAwakeBy) != 0 {
 		t.Errorf("%+v, %v", m, err)
 	}
@@ -114,7 +114,7 @@ func TestAKeptConnectionIsNoUseOfASandbox(t *testing.T) {
 	if got := w.get(sb.ID); got.State != bothy.StatePaused {
 		t.Fatalf("it is %s", got.State)
 	}
-	// A request wakes it.
+	// A request resumes the sandbox.
 	w.guests.onAdd = func(g *guest) { g.site = s }
 	w.wantFetch(sb.ID, "hello")
 	if got := w.get(sb.ID); got.State != bothy.StateRunning {
@@ -122,8 +122,8 @@ func TestAKeptConnectionIsNoUseOfASandbox(t *testing.T) {
 	}
 }
 
-// What is being read holds a sandbox awake until its end.
-func TestAnAnswerHoldsASandboxAwake(t *testing.T) {
+// A sandbox stays running until an answer has been read.
+func TestReadingAnAnswerIsActivity(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, TimeoutSeconds: seconds(0)})
 	end := make(chan struct{})
@@ -155,7 +155,7 @@ func TestAnAnswerHoldsASandboxAwake(t *testing.T) {
 	}
 }
 
-func TestAKeptConnectionDoesNotHinderFreezing(t *testing.T) {
+func TestAKeptConnectionDoesNotPreventFreezing(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	s := newSite(t, "hello")
@@ -173,8 +173,8 @@ func TestAKeptConnectionDoesNotHinderFreezing(t *testing.T) {
 	}
 }
 
-// Whatever copies or ends a machine ends the connections that are kept to it.
-func TestKeptConnectionsEndWithTheMachineTheyAreTo(t *testing.T) {
+// Every operation that copies or ends a machine closes the connections that are kept to it.
+func TestKeptConnectionsEndWithTheirMachine(t *testing.T) {
 	for what, do := range map[string]func(w *world, id string) error{
 		"pause": func(w *world, id string) error { _, err := w.Pause(w.me(), id, bothy.PauseOptions{}); return err },
 		"snapshot": func(w *world, id string) error {
@@ -210,8 +210,8 @@ func TestKeptConnectionsEndWithTheMachineTheyAreTo(t *testing.T) {
 	}
 }
 
-// A sandbox that comes back has another machine, although its id is the same.
-func TestTheNextMachineGetsConnectionsOfItsOwn(t *testing.T) {
+// A resumed sandbox has another machine under the same id.
+func TestANewMachineGetsNewConnections(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	w.guests.last().site = newSite(t, "first")
@@ -242,7 +242,7 @@ func TestFetchingIsRefused(t *testing.T) {
 	}
 	readers := bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: "mine", Scopes: []bothy.Scope{bothy.ScopeSandboxesRead}})
 	if _, err := w.fetch(readers, sb.ID); bothy.ErrorCode(err) != bothy.CodeForbidden {
-		t.Errorf("with a key that only reads: %v", err)
+		t.Errorf("with a read-only key: %v", err)
 	}
 	req, err := http.NewRequestWithContext(w.me(), http.MethodGet, "http://localhost/", nil)
 	if err != nil {

@@ -137,14 +137,14 @@ func TestTimeOut(t *testing.T) {
 	}
 	w.clock.pass(31 * time.Second)
 	if sb := w.get(short.ID); sb.State != bothy.StateStopped || sb.Ended.Reason != bothy.EndTimeout {
-		t.Errorf("after its time: %+v", sb)
+		t.Errorf("after its time-out: %+v", sb)
 	}
 	if sb := w.get(long.ID); sb.State != bothy.StateRunning {
-		t.Errorf("with more time: %+v", sb)
+		t.Errorf("with a longer time-out: %+v", sb)
 	}
 	w.clock.pass(100 * time.Second)
 	if sb := w.get(long.ID); sb.State != bothy.StateStopped {
-		t.Errorf("after more time: %+v", sb)
+		t.Errorf("after the longer time-out: %+v", sb)
 	}
 	if sb := w.get(forever.ID); sb.State != bothy.StateRunning {
 		t.Errorf("without time-out: %+v", sb)
@@ -156,17 +156,17 @@ func TestTimeOutThatPauses(t *testing.T) {
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(60), OnTimeout: bothy.TimeoutPause, AutoResume: true})
 	w.clock.pass(time.Minute)
 	if got := w.get(sb.ID); got.State != bothy.StatePaused {
-		t.Fatalf("after its time: %+v", got)
+		t.Fatalf("after its time-out: %+v", got)
 	}
 	if _, err := w.Exec(w.me(), sb.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
-		t.Fatalf("it does not wake when touched: %v", err)
+		t.Fatalf("it is not resumed on use: %v", err)
 	}
 	if got := w.get(sb.ID); got.State != bothy.StateRunning || got.ExpiresAt == nil || !got.ExpiresAt.After(w.clock.Now()) {
-		t.Errorf("awake: %+v", got)
+		t.Errorf("after the resume: %+v", got)
 	}
 }
 
-func TestAMachineThatEndsByItselfSaysWhy(t *testing.T) {
+func TestTheReasonOfAMachinesEndIsRecorded(t *testing.T) {
 	for _, c := range []struct {
 		reason bothy.EndReason
 		state  bothy.State
@@ -183,7 +183,7 @@ func TestAMachineThatEndsByItselfSaysWhy(t *testing.T) {
 	}
 }
 
-func TestMemoryLimitKillsAProcessNotTheSandbox(t *testing.T) {
+func TestMemoryLimitKillsAProcessAndNotTheSandbox(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{MemoryMB: 128})
 	g := w.guests.last()
@@ -222,7 +222,7 @@ func TestAStartThatFailsAtAnyStepLeavesNothing(t *testing.T) {
 			_, err := w.Create(w.me(), bothy.SandboxCreate{})
 			restore()
 			if err == nil {
-				t.Fatal("it worked")
+				t.Fatal("it succeeded")
 			}
 			if ids, err := w.engine.Sweep(t.Context(), func(string) bool { return false }); err != nil || len(ids) != 0 || w.Live() != 0 {
 				t.Errorf("left: %v, %v", ids, err)
@@ -279,11 +279,11 @@ func TestCapacity(t *testing.T) {
 	}
 	wg.Wait()
 	if made != 50 || refused != 10 {
-		t.Errorf("%d made and %d refused, of 60 with room for 50", made, refused)
+		t.Errorf("of 60 creates with room for 50, %d succeeded and %d were refused", made, refused)
 	}
 }
 
-func TestUpdateKeepsWhatItMust(t *testing.T) {
+func TestUpdateIsAppliedOrRefused(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	name := "new"
@@ -295,6 +295,6 @@ func TestUpdateKeepsWhatItMust(t *testing.T) {
 	_, err = w.Update(w.me(), sb.ID, bothy.SandboxUpdate{TimeoutSeconds: seconds(-5)})
 	wantCode(t, err, bothy.CodeInvalid)
 	if again := w.get(sb.ID); again.TimeoutSeconds != 600 || again.Name != "new" {
-		t.Errorf("a refused change changed it: %+v", again)
+		t.Errorf("a refused change had an effect: %+v", again)
 	}
 }

@@ -51,7 +51,7 @@ func room(has bool) lifecycle.LostOptions {
 	return lifecycle.LostOptions{MayTake: func() bool { return has }}
 }
 
-// resumeDue has the server check once for sandboxes to resume.
+// resumeDue makes the server check once for sandboxes to resume.
 func (w *world) resumeDue(o lifecycle.LostOptions) {
 	w.t.Helper()
 	if err := w.ResumeDue(w.t.Context(), o); err != nil {
@@ -81,7 +81,7 @@ func TestAHostLosesItsPower(t *testing.T) {
 	for on, state := range want {
 		sb := w.get(ids[on])
 		if sb.State != state {
-			t.Errorf("with on_host_loss %q it is %s, and not %s: %+v", on, sb.State, state, sb.Ended)
+			t.Errorf("with on_host_loss %q it is %s, want %s: %+v", on, sb.State, state, sb.Ended)
 			continue
 		}
 		if state == bothy.StateFailed {
@@ -91,29 +91,29 @@ func TestAHostLosesItsPower(t *testing.T) {
 			continue
 		}
 		if l := sb.HostLoss; l == nil || l.SnapshotID != snapshots[on] || l.AgeSeconds != 41 || l.NextResumeAt != nil || l.ResumeAttempts != 0 {
-			t.Errorf("with on_host_loss %q it says %+v", on, l)
+			t.Errorf("with on_host_loss %q the sandbox has %+v", on, l)
 		}
 		if e := w.events(sb.ID, bothy.EventSandboxHostLost); len(e) != 1 || e[0]["snapshot_id"] != snapshots[on] || e[0]["age_seconds"] != "41" {
 			t.Errorf("with on_host_loss %q the events are %v", on, e)
 		}
 		resumed := w.events(sb.ID, bothy.EventSandboxResumed)
 		if (len(resumed) == 1) != (state == bothy.StateRunning) {
-			t.Errorf("with on_host_loss %q it was resumed so often: %v", on, resumed)
+			t.Errorf("with on_host_loss %q the resumes are %v", on, resumed)
 		} else if len(resumed) == 1 && (resumed[0]["after"] != bothy.EventSandboxHostLost || resumed[0]["age_seconds"] != "41") {
-			t.Errorf("the event of the resume says %v", resumed[0])
+			t.Errorf("the event of the resume has %v", resumed[0])
 		}
 	}
 	if sb := w.get(bare.ID); sb.State != bothy.StateFailed || sb.Ended.Reason != bothy.EndHostRestart {
-		t.Errorf("one without a snapshot is %s: %+v", sb.State, sb.Ended)
+		t.Errorf("a sandbox without a snapshot is %s: %+v", sb.State, sb.Ended)
 	}
 	if _, err := w.Exec(w.me(), ids[bothy.HostLossResume], bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
-		t.Errorf("use of the resumed one: %v", err)
+		t.Errorf("using the resumed sandbox: %v", err)
 	}
 	if _, err := w.Resume(w.me(), ids[bothy.HostLossPause], bothy.ResumeOptions{}); err != nil {
-		t.Errorf("a resume of the paused one: %v", err)
+		t.Errorf("resuming the paused sandbox: %v", err)
 	}
 	if got := w.Lost(); got != (lifecycle.LostCounts{Resumed: 1}) {
-		t.Errorf("it counts %+v", got)
+		t.Errorf("the counters are %+v", got)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestAnOwnersSnapshotStaysAfterALoss(t *testing.T) {
 		}
 		w.reboot(time.Second)
 		if got := w.row(id).SnapshotID; got != n.ID {
-			t.Fatalf("it sleeps in %q", got)
+			t.Fatalf("it is paused in %q", got)
 		}
 		if err := over(w, id); err != nil {
 			t.Fatal(what, err)
@@ -169,8 +169,8 @@ func TestAnOwnersSnapshotStaysAfterALoss(t *testing.T) {
 	}
 }
 
-// If the owner has deleted later snapshots, the sandbox is paused in that of its last pause, which the
-// next pause replaces as usual.
+// If the owner has deleted later snapshots, the sandbox is paused in the snapshot of its last pause,
+// which the next pause replaces as usual.
 func TestALossAfterASnapshotIsDeleted(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(bothy.SandboxCreate{}).ID
@@ -190,13 +190,13 @@ func TestALossAfterASnapshotIsDeleted(t *testing.T) {
 	}
 	w.reboot(time.Second)
 	if sb := w.get(id); sb.State != bothy.StatePaused || w.row(id).SnapshotID != asleep.ID {
-		t.Fatalf("it is %s in %q, and not in %s: %+v", sb.State, w.row(id).SnapshotID, asleep.ID, sb.Ended)
+		t.Fatalf("it is %s in %q, want %s: %+v", sb.State, w.row(id).SnapshotID, asleep.ID, sb.Ended)
 	}
 	if err := w.Terminate(w.me(), id); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Service.Snapshot(w.me(), asleep.ID); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
-		t.Errorf("what it slept in, after its end: %v", err)
+		t.Errorf("the pause's snapshot after the end of the sandbox: %v", err)
 	}
 }
 
@@ -221,9 +221,9 @@ func TestAResumeAfterALossIsTriedAgain(t *testing.T) {
 		if l := sb.HostLoss; sb.State != bothy.StatePaused || l.ResumeAttempts != i || l.Problem != "there is no memory" || (l.NextResumeAt == nil) != (i == lifecycle.ResumeAttempts) {
 			t.Fatalf("after %d attempts it is %s, %+v", i, sb.State, l)
 		}
-		w.resumeDue(room(true)) // it is not due
+		w.resumeDue(room(true)) // not due yet
 		if got := w.get(id).HostLoss.ResumeAttempts; got != i {
-			t.Fatalf("it was tried before its time: %d attempts", got)
+			t.Fatalf("it was tried too early: %d attempts", got)
 		}
 		w.clock.pass(lifecycle.ResumePause(i))
 	}
@@ -234,24 +234,24 @@ func TestAResumeAfterALossIsTriedAgain(t *testing.T) {
 	}
 	for i, data := range e {
 		if last := i == len(e)-1; data["attempts"] != strconv.Itoa(i+1) || (data["next_resume_at"] == "") != last {
-			t.Errorf("event %d says %v", i, data)
+			t.Errorf("event %d has %v", i, data)
 		}
 	}
 	if got := w.Lost(); got != (lifecycle.LostCounts{Failed: lifecycle.ResumeAttempts, GivenUp: 1}) {
-		t.Errorf("it counts %+v", got)
+		t.Errorf("the counters are %+v", got)
 	}
 	failpoint.Set("lifecycle.started", nil)
 	if sb, err := w.Resume(w.me(), id, bothy.ResumeOptions{}); err != nil || sb.State != bothy.StateRunning {
-		t.Errorf("by a call: %+v %v", sb, err)
+		t.Errorf("resumed by a call: %+v %v", sb, err)
 	}
 }
 
-// A host without room leaves a sandbox to other hosts for a while, and then reports that there is no room.
+// A host without room leaves a sandbox to other hosts for a while and then reports the lack of room.
 func TestAResumeAfterALossFindsNoRoom(t *testing.T) {
 	w, id := lostWorld(t)
 	w.resumeDue(room(false))
 	if l := w.get(id).HostLoss; l.ResumeAttempts != 0 {
-		t.Errorf("it counts as an attempt at once: %+v", l)
+		t.Errorf("it was counted as an attempt at once: %+v", l)
 	}
 	w.clock.pass(time.Minute)
 	w.resumeDue(room(false))
@@ -263,7 +263,7 @@ func TestAResumeAfterALossFindsNoRoom(t *testing.T) {
 	unfit.Fits = func(context.Context, string) bool { return false }
 	w.resumeDue(unfit)
 	if sb := w.get(id); sb.State != bothy.StatePaused || sb.HostLoss.ResumeAttempts != 1 {
-		t.Errorf("where it cannot wake it is %s, %+v", sb.State, sb.HostLoss)
+		t.Errorf("after a failed resume it is %s, %+v", sb.State, sb.HostLoss)
 	}
 	w.clock.pass(time.Minute)
 	w.resumeDue(room(true))
@@ -296,7 +296,7 @@ func TestAResumeAfterALossIsCalledOff(t *testing.T) {
 		w.clock.pass(time.Second)
 		w.resumeDue(room(true))
 		if sb := w.get(id); sb.State != before.State || w.Lost() != (lifecycle.LostCounts{}) {
-			t.Errorf("after %s it became %s, %+v", what, sb.State, w.Lost())
+			t.Errorf("after %s it is %s, %+v", what, sb.State, w.Lost())
 		}
 	}
 	w := newWorld(t)
@@ -364,17 +364,17 @@ func TestOneOfSeveralHostsResumesWhatIsLost(t *testing.T) {
 		w.resumeDue(lifecycle.LostOptions{Hosts: c.hosts, MayTake: func() bool { return true }})
 		failpoint.Set("lifecycle.started", nil)
 		if sb := w.get(id); sb.State != c.want || len(c.hosts.released) != c.let || w.Lost() != c.counts {
-			t.Errorf("%s: it is %s, %d were let go, %+v", what, sb.State, len(c.hosts.released), w.Lost())
+			t.Errorf("%s: it is %s, %d were released, %+v", what, sb.State, len(c.hosts.released), w.Lost())
 		}
 		for _, sb := range c.hosts.released {
 			if sb.State != bothy.StatePaused || sb.ResumeAt() == nil || sb.HostLoss.ResumeAttempts != 1 {
-				t.Errorf("%s: it is let go as %+v", what, sb.HostLoss)
+				t.Errorf("%s: it was released as %+v", what, sb.HostLoss)
 			}
 		}
 	}
 }
 
-// A sandbox is claimed from its dead host once the caller is known to be allowed to end it.
+// A sandbox is claimed from its dead host only if the caller may end it.
 func TestOnlyTheOwnerClaimsFromADeadHost(t *testing.T) {
 	w := newWorld(t)
 	claimed := 0
@@ -386,10 +386,10 @@ func TestOnlyTheOwnerClaimsFromADeadHost(t *testing.T) {
 	w.pause(id)
 	wantCode(t, w.Terminate(as(t, "others"), id), bothy.CodeSandboxNotFound)
 	if claimed != 0 {
-		t.Error("somebody else's request claimed it")
+		t.Error("a request of another project claimed it")
 	}
 	if err := w.Terminate(w.me(), id); err != nil || claimed != 1 {
-		t.Errorf("%v, it was claimed %d times", err, claimed)
+		t.Errorf("%v, and it was claimed %d times", err, claimed)
 	}
 	if sb := w.get(id); sb.State != bothy.StateStopped {
 		t.Errorf("it is %s", sb.State)

@@ -20,7 +20,7 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// trusts has a server import the memory of what another one exports.
+// trusts lets a server import memory that another one exports.
 func (w *world) trusts(other *world) {
 	w.t.Helper()
 	key, err := other.ArchiveKey(other.me())
@@ -34,7 +34,7 @@ func (w *world) trusts(other *world) {
 	w.reopen(func(o *lifecycle.Options) { o.TrustedKeys = append(o.TrustedKeys, k) })
 }
 
-// reopen starts the server again, with other options.
+// reopen restarts the server with other options.
 func (w *world) reopen(change func(*lifecycle.Options)) {
 	w.t.Helper()
 	w.closeServer()
@@ -42,11 +42,11 @@ func (w *world) reopen(change func(*lifecycle.Options)) {
 	w.open()
 }
 
-// forgery is an archive that a tenant makes up. Its checksums are right.
+// forgery is an archive that a tenant forged, with correct checksums.
 type forgery struct {
 	change func(*snapshot.Manifest)
 	files  []byte
-	size   int64 // of the files, with zeros behind
+	size   int64 // of the files, padded with zeros
 	key    snapshot.Key
 }
 
@@ -92,9 +92,8 @@ func (w *world) importing(ctx context.Context, archive []byte) (*bothy.Snapshot,
 	return w.ImportSnapshot(ctx, "", "", bytes.NewReader(archive))
 }
 
-// Forged memory is never woken: not of an archive without a signature, and not of one
-// that is signed by whom this server does not know.
-func TestForgedMemoryIsNotWoken(t *testing.T) {
+// Memory in archives without a signature, or with one of an unknown server, is never restored.
+func TestForgedMemoryIsNotRestored(t *testing.T) {
 	w := newWorld(t)
 	for name, key := range map[string]snapshot.Key{"unsigned": {}, "signed by a stranger": snapshot.NewKey(bytes.Repeat([]byte{7}, 32))} {
 		n, err := w.importing(w.me(), forgery{key: key}.archive(t))
@@ -102,18 +101,18 @@ func TestForgedMemoryIsNotWoken(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", name, n, err)
 		}
 		if entries, err := os.ReadDir(filepath.Join(w.dir, "snapshots", n.ID, "memory")); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: of its memory there is %v, %v", name, entries, err)
+			t.Errorf("%s: the files of its memory are %v, %v", name, entries, err)
 		}
 		sb := w.create(bothy.SandboxCreate{SnapshotID: n.ID})
 		if sb.Resumed.Kind != bothy.SnapshotFiles || sb.Resumed.Detail != n.Detail || w.machine(sb.ID).RestoredFrom() != "" {
-			t.Errorf("%s: it was woken as %+v", name, sb.Resumed)
+			t.Errorf("%s: it was restored as %+v", name, sb.Resumed)
 		}
 	}
 }
 
-// The same archive is worth its memory on the server that made it, and, once its
-// operator says so, on another.
-func TestTrustDecidesOnMemory(t *testing.T) {
+// The same archive is imported with its memory on the server that made it, and on another once that
+// server's operator trusts the key.
+func TestMemoryIsImportedFromTrustedServers(t *testing.T) {
 	w, other := newWorld(t), newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{})
@@ -142,13 +141,13 @@ func TestTrustDecidesOnMemory(t *testing.T) {
 		t.Fatalf("with the key: %+v, %v", there, err)
 	}
 	if sb := other.create(bothy.SandboxCreate{SnapshotID: there.ID}); sb.Resumed.Kind != bothy.SnapshotMemory {
-		t.Errorf("woken as %+v", sb.Resumed)
+		t.Errorf("resumed as %+v", sb.Resumed)
 	}
 	wantCode(t, func() error { _, err := w.ArchiveKey(context.Background()); return err }(), bothy.CodeUnauthenticated)
 }
 
-// An imported snapshot is the importer's alone: its date, its sandbox and its history
-// are not those that the archive names.
+// An imported snapshot belongs to the importer alone: its date, sandbox and history are not those in
+// the archive.
 func TestAnImportTakesNothingFromOthers(t *testing.T) {
 	w := newWorld(t)
 	w.retention = lifecycle.Retention{PerSandbox: 2}
@@ -173,7 +172,7 @@ func TestAnImportTakesNothingFromOthers(t *testing.T) {
 			t.Errorf("imported %+v", n)
 		}
 	}
-	// Earlier servers believed archives.
+	// Earlier versions took these fields from archives.
 	for _, id := range []string{"snpa", "snpb", "snpc"} {
 		old := &bothy.Snapshot{ID: id, ProjectID: "theirs", SandboxID: victim.ID, CreatedAt: time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)}
 		if err := w.store.PutSnapshot(t.Context(), old); err != nil {
@@ -184,14 +183,14 @@ func TestAnImportTakesNothingFromOthers(t *testing.T) {
 	if _, err := w.CreateSnapshot(w.me(), victim.ID, bothy.SnapshotCreate{Name: "another"}); err != nil {
 		t.Fatal(err)
 	}
-	w.closeServer() // what prunes by itself has ended
+	w.closeServer() // so that background pruning has ended
 	w.open()
 	if _, err := w.Snapshot(w.me(), precious.ID); err != nil {
 		t.Errorf("another project's imports deleted it: %v", err)
 	}
 	page, err := w.Snapshots(theirs, bothy.SnapshotFilter{SandboxID: victim.ID})
 	if err != nil || len(page.Items) != 2 {
-		t.Errorf("of its own the other project has %d, %v", len(page.Items), err)
+		t.Errorf("the other project has %d snapshots, %v", len(page.Items), err)
 	}
 	events, err := w.store.Events(t.Context(), "theirs", 0, 100)
 	if err != nil || len(events) == 0 {
@@ -199,12 +198,12 @@ func TestAnImportTakesNothingFromOthers(t *testing.T) {
 	}
 	for _, e := range events[:3] {
 		if e.SandboxID == victim.ID {
-			t.Errorf("an event of theirs names it: %+v", e)
+			t.Errorf("an event of the other project names it: %+v", e)
 		}
 	}
 }
 
-func TestManifestsAreCheckedAsRequestsAre(t *testing.T) {
+func TestManifestsAreValidatedLikeRequests(t *testing.T) {
 	w := newWorld(t)
 	p := &plans{plan: bothy.Plan{Name: "small", MemoryMB: 256, DiskMB: 64}}
 	w.reopen(func(o *lifecycle.Options) { o.Plans = p })
@@ -248,16 +247,16 @@ func TestManifestsAreCheckedAsRequestsAre(t *testing.T) {
 	}
 	w.noBlobs()
 	if _, err := w.importing(w.me(), forgery{}.archive(t)); err != nil {
-		t.Errorf("one that is right: %v", err)
+		t.Errorf("a valid manifest: %v", err)
 	}
 }
 
-// An archive is measured by its manifest before its first byte is written, and by its
-// bytes while they are.
-func TestBombsFindNoRoom(t *testing.T) {
+// The size of an archive is checked by its manifest before anything is written, and by its content
+// during the import.
+func TestArchiveBombsAreRefused(t *testing.T) {
 	bomb := forgery{files: bytes.Repeat([]byte{7}, 40<<20)}.archive(t)
 	if len(bomb) > 100<<10 {
-		t.Fatalf("it has %d bytes", len(bomb))
+		t.Fatalf("the archive has %d bytes", len(bomb))
 	}
 	w := newWorld(t)
 	free := int64(1 << 40)
@@ -289,7 +288,7 @@ func TestBombsFindNoRoom(t *testing.T) {
 		}
 		w.noBlobs()
 	}
-	// Two that fit one at a time do not fit at once.
+	// Two archives that would each fit do not fit together.
 	w.reopen(func(o *lifecycle.Options) { o.Retention.ProjectBytes = 60 << 20 })
 	first := stall(bomb)
 	var all sync.WaitGroup
@@ -305,7 +304,7 @@ func TestBombsFindNoRoom(t *testing.T) {
 	all.Wait()
 	page, err := w.Snapshots(w.me(), bothy.SnapshotFilter{})
 	if err != nil || len(page.Items) != 1 {
-		t.Errorf("there are %d, %v", len(page.Items), err)
+		t.Errorf("there are %d snapshots, %v", len(page.Items), err)
 	}
 }
 
@@ -322,7 +321,7 @@ func inDir(t *testing.T, dir string) (sum int64) {
 	return sum
 }
 
-// stalled is an archive that stops before its end until it may continue.
+// stalled is an archive that pauses before its end until it may continue.
 type stalled struct {
 	io.Reader
 	reached, goOn chan struct{}
@@ -343,9 +342,9 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// A project has two transfers under way, and the server eight. One more waits a little
-// while, and no longer than its caller.
-func TestFewTransfersAtOnce(t *testing.T) {
+// A project may have two concurrent transfers, and the server eight. Another one waits for a short
+// time, and no longer than its caller.
+func TestConcurrentTransfersAreLimited(t *testing.T) {
 	w := newWorld(t)
 	archive := forgery{}.archive(t)
 	var all sync.WaitGroup
@@ -371,7 +370,7 @@ func TestFewTransfersAtOnce(t *testing.T) {
 		w.clock.pass(10 * time.Second)
 		err := <-done
 		if wantCode(t, err, code); bothy.AsError(err).RetryAfter == 0 {
-			t.Errorf("it does not say when to try again: %v", err)
+			t.Errorf("there is no retry_after: %v", err)
 		}
 	}
 	begin("a")
@@ -380,7 +379,7 @@ func TestFewTransfersAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(as(t, "a"))
 	cancel()
 	if _, err := w.importing(ctx, archive); !errors.Is(err, context.Canceled) {
-		t.Errorf("whose caller left: %v", err)
+		t.Errorf("a transfer whose caller left: %v", err)
 	}
 	for _, project := range []string{"b", "b", "c", "c", "d", "d"} {
 		begin(project)
@@ -394,7 +393,7 @@ func TestFewTransfersAtOnce(t *testing.T) {
 	eventually(t, "it waits", func() bool { return w.timersDue(10*time.Second) > 0 })
 	close(open[0].goOn)
 	if err := <-waits; err != nil {
-		t.Errorf("when one has ended: %v", err)
+		t.Errorf("a transfer after another ended: %v", err)
 	}
 	for _, s := range open[1:] {
 		close(s.goOn)
@@ -402,7 +401,7 @@ func TestFewTransfersAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// timersDue counts what waits for no longer than d.
+// timersDue counts the timers that are due within d.
 func (w *world) timersDue(d time.Duration) (n int) {
 	w.clock.mu.Lock()
 	defer w.clock.mu.Unlock()
@@ -414,8 +413,8 @@ func (w *world) timersDue(d time.Duration) (n int) {
 	return n
 }
 
-// One that takes for ever ends.
-func TestATransferEnds(t *testing.T) {
+// A transfer that makes no progress is ended.
+func TestAStalledTransferEnds(t *testing.T) {
 	w := newWorld(t)
 	s := stall(forgery{}.archive(t))
 	done := make(chan error)
@@ -430,8 +429,8 @@ func TestATransferEnds(t *testing.T) {
 	w.noBlobs()
 }
 
-// Snapshots that are made at once do not each take what is left of the quota.
-func TestSnapshotsAtOnceShareTheQuota(t *testing.T) {
+// Concurrent snapshots do not exceed the quota together.
+func TestConcurrentSnapshotsShareTheQuota(t *testing.T) {
 	w := newWorld(t)
 	sandboxes := make([]*bothy.Sandbox, 8)
 	for i := range sandboxes {
@@ -458,8 +457,7 @@ func TestSnapshotsAtOnceShareTheQuota(t *testing.T) {
 	}
 }
 
-// meanwhileStore calls a function each time when a snapshot is in the records, before its
-// caller knows.
+// meanwhileStore calls a function after each snapshot is recorded, before AddSnapshot returns.
 type meanwhileStore struct {
 	store.Store
 	do func()
@@ -471,9 +469,9 @@ func (s meanwhileStore) AddSnapshot(ctx context.Context, n *bothy.Snapshot, q st
 	return err
 }
 
-// A snapshot that is just being recorded is not counted twice, which would refuse another
-// one that has room.
-func TestSnapshotsInTheMakingCountOnce(t *testing.T) {
+// A snapshot that is being recorded is not counted twice, which would refuse another one for which
+// there is room.
+func TestUnfinishedSnapshotsCountOnce(t *testing.T) {
 	w := newWorld(t)
 	var once sync.Once
 	var all sync.WaitGroup
@@ -491,7 +489,7 @@ func TestSnapshotsInTheMakingCountOnce(t *testing.T) {
 						t.Errorf("there was room for the third: %v", err)
 					}
 				})
-				for range 10_000 { // the other one either waits, or compares too early
+				for range 10_000 { // the other snapshot is either waiting or was compared too early
 					runtime.Gosched()
 				}
 			})
@@ -504,7 +502,7 @@ func TestSnapshotsInTheMakingCountOnce(t *testing.T) {
 	all.Wait()
 }
 
-// beforeStore calls a function each time before a snapshot is put into the records.
+// beforeStore calls a function before each snapshot is recorded.
 type beforeStore struct {
 	store.Store
 	do func(store.Store)
@@ -515,8 +513,8 @@ func (s beforeStore) AddSnapshot(ctx context.Context, n *bothy.Snapshot, q store
 	return s.Store.AddSnapshot(ctx, n, q)
 }
 
-// What another host has stored since this one compared with the quota counts as well.
-func TestQuotaIsForAllHosts(t *testing.T) {
+// Snapshots that another host stored since this one checked the quota count as well.
+func TestQuotaAppliesToAllHosts(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{})
@@ -545,5 +543,5 @@ func TestQuotaIsForAllHosts(t *testing.T) {
 	if err := w.DeleteSnapshot(w.me(), n.ID); err != nil {
 		t.Fatal(err)
 	}
-	w.noBlobs() // of what was refused
+	w.noBlobs() // of the refused snapshots
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// refuseBad stands for the rules of the real gateway.
+// refuseBad stands in for the real gateway's validation.
 func refuseBad(names []string) error {
 	if slices.Contains(names, "bad") {
 		return bothy.Errorf(bothy.CodeInvalid, "bad is not a name")
@@ -18,7 +18,7 @@ func refuseBad(names []string) error {
 	return nil
 }
 
-// networkLogs are what is kept of gateways.
+// networkLogs are the stored logs of gateways.
 type networkLogs struct {
 	mu    sync.Mutex
 	lines map[string][]bothy.NetworkDecision
@@ -65,7 +65,7 @@ func TestBadPoliciesAndSecretsStartNothing(t *testing.T) {
 			t.Errorf("a bad policy while %s: %v", state, err)
 		}
 		if got := w.get(sb.ID).Network.AllowDomains; !slices.Equal(got, good.AllowDomains) {
-			t.Errorf("while %s the policy became %q", state, got)
+			t.Errorf("while %s the policy changed to %q", state, got)
 		}
 		if _, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Network: bad}); bothy.ErrorCode(err) != bothy.CodeInvalid {
 			t.Errorf("a fork with a bad policy while %s: %v", state, err)
@@ -76,7 +76,7 @@ func TestBadPoliciesAndSecretsStartNothing(t *testing.T) {
 	}
 }
 
-func TestNetworkLogOfASleeper(t *testing.T) {
+func TestNetworkLogOfAPausedSandbox(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	w.pause(sb.ID)

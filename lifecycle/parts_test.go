@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 )
 
-func TestAStrangerChangesNothingByAskingForCode(t *testing.T) {
+func TestARefusedCodeRequestIsNotActivity(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	theirs := as(t, "theirs")
@@ -27,8 +27,9 @@ func TestAStrangerChangesNothingByAskingForCode(t *testing.T) {
 	}
 }
 
-// The network of the origin is narrowed while the copies wait for its lock.
-func TestACopyHasThePolicyOfItsMoment(t *testing.T) {
+// A copy has the network policy at the time of the copy: here the origin's network is turned off while
+// the fork waits for the lock.
+func TestACopyHasTheCurrentPolicy(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkOpen}})
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -58,25 +59,25 @@ func TestACopyHasThePolicyOfItsMoment(t *testing.T) {
 		}
 	}
 	if got := copies[0].Network.Mode; got != bothy.NetworkOff {
-		t.Errorf("the copy's network is %s, and its origin's was off", got)
+		t.Errorf("the copy's network is %s, but its origin's was off", got)
 	}
 }
 
-func TestAChangeIsMadeWhollyOrNotAtAll(t *testing.T) {
+func TestAChangeIsAtomic(t *testing.T) {
 	m := newMetered(t, func(o *lifecycle.Options) {})
 	sb := m.create(bothy.SandboxCreate{Budget: 5})
 	amount := 50.0
 	m.store.Close()
 	_, err := m.Update(m.me(), sb.ID, bothy.SandboxUpdate{Budget: &amount, Network: &bothy.Network{Mode: bothy.NetworkOpen}})
 	if err == nil {
-		t.Fatal("it was changed without a store")
+		t.Fatal("the change succeeded without a store")
 	}
 	if got := m.gateways.last().policy.Mode; got == bothy.NetworkOpen {
-		t.Error("the network was opened all the same")
+		t.Error("the network was opened nevertheless")
 	}
 }
 
-func TestFullStorageOfSnapshotsIsNoWayToRunOn(t *testing.T) {
+func TestFullSnapshotStorageDoesNotExtendATimeOut(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(60), OnTimeout: bothy.TimeoutPause})
 	other := w.create(bothy.SandboxCreate{})
@@ -89,9 +90,9 @@ func TestFullStorageOfSnapshotsIsNoWayToRunOn(t *testing.T) {
 	wantCode(t, err, bothy.CodeQuota)
 	w.clock.pass(time.Minute)
 	if got := w.get(sb.ID); got.State != bothy.StatePaused {
-		t.Errorf("when its time is up it is %s", got.State)
+		t.Errorf("after its time-out it is %s", got.State)
 	}
-	// And it does not continue forever: nothing more of the kind is started.
+	// Nor can more such sandboxes be started.
 	_, err = w.Create(w.me(), bothy.SandboxCreate{OnTimeout: bothy.TimeoutPause})
 	wantCode(t, err, bothy.CodeQuota)
 	pause := bothy.TimeoutPause

@@ -40,7 +40,7 @@ func (w *world) tryCreate(req bothy.SandboxCreate) (*bothy.Sandbox, error) {
 	return w.Create(w.me(), req)
 }
 
-func TestPlanBoundsOneSandbox(t *testing.T) {
+func TestPlanLimitsOneSandbox(t *testing.T) {
 	w, _ := withPlan(t, bothy.PlanStarter)
 	never, long := 0, 7200
 	for what, req := range map[string]bothy.SandboxCreate{
@@ -63,14 +63,14 @@ func TestPlanBoundsOneSandbox(t *testing.T) {
 	wantCode(t, err, bothy.CodeQuota)
 	name := "renamed"
 	if _, err := w.Update(w.me(), sb.ID, bothy.SandboxUpdate{Name: &name}); err != nil {
-		t.Errorf("a change that no plan bounds: %v", err)
+		t.Errorf("a change that no plan limits: %v", err)
 	}
 	if got := w.get(sb.ID); got.TimeoutSeconds != bothy.DefaultTimeoutSeconds || got.Network.Mode != bothy.NetworkOff {
-		t.Errorf("a refused change changed it: %+v", got)
+		t.Errorf("a refused change had an effect: %+v", got)
 	}
 }
 
-func TestPlanBoundsSandboxesAtOnce(t *testing.T) {
+func TestPlanLimitsConcurrentSandboxes(t *testing.T) {
 	w, _ := withPlan(t, bothy.PlanStarter)
 	first := w.create(bothy.SandboxCreate{})
 	_, err := w.tryCreate(bothy.SandboxCreate{})
@@ -84,13 +84,13 @@ func TestPlanBoundsSandboxesAtOnce(t *testing.T) {
 	if err != nil || l.Plan != bothy.PlanStarter || l.Sandboxes.Used != 1 || *l.Sandboxes.Limit != 1 || l.Sandbox.CPU != 1 || l.Sandbox.NoTimeout {
 		t.Errorf("limits %+v, %v", l, err)
 	}
-	// Paused it does not count, and it cannot wake while another takes its place.
+	// A paused sandbox does not count, and cannot be resumed while another has its place.
 	w.pause(first.ID)
 	second := w.create(bothy.SandboxCreate{})
 	_, err = w.Resume(w.me(), first.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeQuota)
 	if got := w.get(first.ID); got.State != bothy.StatePaused {
-		t.Errorf("refused, it is %s", got.State)
+		t.Errorf("after the refusal it is %s", got.State)
 	}
 	if err := w.Terminate(w.me(), second.ID); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestPlanBoundsSandboxesAtOnce(t *testing.T) {
 	}
 }
 
-func TestASmallerPlanTakesNothingAway(t *testing.T) {
+func TestASmallerPlanKeepsExistingSandboxes(t *testing.T) {
 	w, p := withPlan(t, bothy.PlanPro)
 	a, b := w.create(bothy.SandboxCreate{CPU: 2}), w.create(bothy.SandboxCreate{})
 	p.set(bothy.Plans[bothy.PlanStarter])
@@ -117,7 +117,7 @@ func TestASmallerPlanTakesNothingAway(t *testing.T) {
 	}
 }
 
-func TestManyAtOnceStayWithinThePlan(t *testing.T) {
+func TestConcurrentCreatesStayWithinThePlan(t *testing.T) {
 	w, _ := withPlan(t, bothy.PlanPro)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -136,11 +136,11 @@ func TestManyAtOnceStayWithinThePlan(t *testing.T) {
 	}
 	wg.Wait()
 	if made != 5 {
-		t.Errorf("%d of 20 were made, the plan has room for 5", made)
+		t.Errorf("%d of 20 creates succeeded, but the plan has room for 5", made)
 	}
 }
 
-func TestPlanBoundsTheRate(t *testing.T) {
+func TestPlanLimitsTheRate(t *testing.T) {
 	w, p := withPlan(t, bothy.PlanUnlimited)
 	p.set(bothy.Plan{Name: "slow", CreatesPerMinute: 3})
 	for range 3 {
@@ -149,19 +149,19 @@ func TestPlanBoundsTheRate(t *testing.T) {
 	_, err := w.tryCreate(bothy.SandboxCreate{})
 	wantCode(t, err, bothy.CodeRateLimited)
 	if after := bothy.AsError(err).RetryAfter; after != 20*time.Second {
-		t.Errorf("try again after %v, want 20 s", after)
+		t.Errorf("retry_after is %v, want 20 s", after)
 	}
 	w.clock.pass(20 * time.Second)
 	w.create(bothy.SandboxCreate{})
 }
 
-func TestPlanBoundsSnapshotStorage(t *testing.T) {
+func TestPlanLimitsSnapshotStorage(t *testing.T) {
 	w, p := withPlan(t, bothy.PlanUnlimited)
 	sb := w.create(bothy.SandboxCreate{})
 	if _, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "one"}); err != nil {
 		t.Fatal(err)
 	}
-	none := int64(0) // the one that is there is enough
+	none := int64(0) // already exceeded by the existing snapshot
 	p.set(bothy.Plan{Name: "none", SnapshotsMB: &none})
 	_, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "two"})
 	wantCode(t, err, bothy.CodeQuota)

@@ -25,13 +25,13 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// shelf is a library of templates, which can be removed.
+// shelf is a library of templates that can be removed.
 type shelf struct {
 	image string
 	mu    sync.Mutex
 	gone  map[string]bool
 	warm  []string
-	// memory is the memory of templates that have processes.
+	// memory is the memory snapshots of templates with processes.
 	memory map[string]*bothy.TemplateMemory
 }
 
@@ -58,7 +58,7 @@ func (s *shelf) remove(name string) {
 	s.gone["sha256:"+name] = true
 }
 
-// keep gives a template the processes of a sandbox.
+// keep gives a template a memory snapshot of a sandbox.
 func (s *shelf) keep(w *world, name string, sb *bothy.Sandbox) *bothy.Snapshot {
 	w.t.Helper()
 	n, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{})
@@ -101,18 +101,18 @@ func (w *world) waiting() string {
 			return id
 		}
 	}
-	w.t.Fatal("no machine waits")
+	w.t.Fatal("there is no ready machine")
 	return ""
 }
 
 func small(template string) bothy.SandboxCreate { return bothy.SandboxCreate{Template: template} }
 
-// ofItsOwn is a request that no ready machine fits.
+// ofItsOwn is a request that no ready machine can serve.
 func ofItsOwn(template string) bothy.SandboxCreate {
 	return bothy.SandboxCreate{Template: template, Env: map[string]string{"K": "v"}}
 }
 
-func TestPoolHandsOutWhatIsReady(t *testing.T) {
+func TestPoolAssignsReadyMachines(t *testing.T) {
 	var first atomic.Bool
 	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 2, Templates: []string{"a"}})
 	w.hasReady(1)
@@ -123,7 +123,7 @@ func TestPoolHandsOutWhatIsReady(t *testing.T) {
 	member, gw := w.guests.last(), w.gateways.last()
 	waiting := member.identity()
 	if gw.policy.Mode != bothy.NetworkOff {
-		t.Errorf("what waits may reach %q", gw.policy.Mode)
+		t.Errorf("the network of a ready machine is %q", gw.policy.Mode)
 	}
 	w.guests.onAdopt = func(_ context.Context, id bothy.Identity) error {
 		gw.mu.Lock()
@@ -138,14 +138,14 @@ func TestPoolHandsOutWhatIsReady(t *testing.T) {
 		Secrets: []bothy.Secret{{Name: "TOKEN", Value: "very secret", Hosts: []string{"api.example.org"}}},
 	})
 	if sb.ID != before[0] || sb.State != bothy.StateRunning {
-		t.Fatalf("got %s (%s) and not the one that waited, %s", sb.ID, sb.State, before[0])
+		t.Fatalf("got %s (%s), want the ready machine %s", sb.ID, sb.State, before[0])
 	}
 	id := member.identity()
 	if id.SandboxID != sb.ID {
-		t.Errorf("what waited is %q's", id.SandboxID)
+		t.Errorf("the machine's sandbox is %q", id.SandboxID)
 	}
 	if id.Key == waiting.Key || id.Key == "" || id.Hostname != "mine" || id.Env["K"] != "v" || slices.Equal(id.Entropy, waiting.Entropy) {
-		t.Errorf("the machine became %+v after it was %+v", id, waiting)
+		t.Errorf("the machine's identity is %+v, and was %+v", id, waiting)
 	}
 	if l := w.machine(sb.ID).Limits(); l.CPU != 0.5 {
 		t.Errorf("it may use %v CPUs", l.CPU)
@@ -154,23 +154,23 @@ func TestPoolHandsOutWhatIsReady(t *testing.T) {
 		t.Errorf("the gateway has %d secrets", len(gw.secrets))
 	}
 	if got := w.row(sb.ID); got.GuestKey != id.Key || got.ProjectID != "mine" {
-		t.Errorf("stored is %+v", got)
+		t.Errorf("the stored row is %+v", got)
 	}
 	w.hasReady(1)
 	limits, err := w.Limits(w.me())
 	if err != nil || limits.Sandboxes.Used != 1 {
-		t.Errorf("the pool counts: %+v, %v", limits, err)
+		t.Errorf("the pool counts against limits: %+v, %v", limits, err)
 	}
 	page, err := w.List(w.me(), bothy.SandboxFilter{})
 	if err != nil || len(page.Items) != 1 {
-		t.Errorf("the pool is listed: %d, %v", len(page.Items), err)
+		t.Errorf("the pool's machines are listed: %d, %v", len(page.Items), err)
 	}
 	if n := w.Live(); n != 1 {
 		t.Errorf("%d are live", n)
 	}
 }
 
-func TestClaimTellsTheGuestWhatItDoesNotKnow(t *testing.T) {
+func TestClaimTellsTheGuestOnlyWhatIsNew(t *testing.T) {
 	for name, c := range map[string]struct {
 		change       func(*bothy.SandboxCreate)
 		acceleration bothy.Acceleration
@@ -207,20 +207,20 @@ func TestClaimTellsTheGuestWhatItDoesNotKnow(t *testing.T) {
 			}
 			sb := w.create(req)
 			if sb.ID != id || int(told.Load()) != c.told {
-				t.Errorf("the guest of %s was told %d times when %s was handed out, want %d", id, told.Load(), sb.ID, c.told)
+				t.Errorf("the guest of %s was adopted %d times when %s was assigned, want %d", id, told.Load(), sb.ID, c.told)
 			}
 			who := member.identity()
 			if who.SandboxID != id || who.Key == "" || w.row(id).GuestKey != who.Key {
-				t.Errorf("the guest is %+v, and stored is the key %q", who, w.row(id).GuestKey)
+				t.Errorf("the guest's identity is %+v, but the stored key is %q", who, w.row(id).GuestKey)
 			}
 		})
 	}
 }
 
-func TestPoolKeepsWhatIsAskedFor(t *testing.T) {
+func TestPoolFollowsDemand(t *testing.T) {
 	w := newPoolWorld(t, warm.Options{ReadyMax: 3})
 	if n := w.Pool(t.Context()).Ready; n != 0 {
-		t.Fatalf("%d are ready and nobody asked", n)
+		t.Fatalf("%d are ready without any request", n)
 	}
 	// Another size has its own machines.
 	big := bothy.SandboxCreate{Template: "a", MemoryMB: 2048}
@@ -230,7 +230,7 @@ func TestPoolKeepsWhatIsAskedFor(t *testing.T) {
 	w.hasReady(1)
 	ready := w.host.IDs()
 	if sb := w.create(big); !slices.Contains(ready, sb.ID) {
-		t.Errorf("a second of the size was not one that waited")
+		t.Errorf("the second sandbox of the size was not a ready machine")
 	}
 	w.clock.pass(2 * time.Minute)
 	w.create(small("a"))
@@ -243,7 +243,7 @@ func TestPoolKeepsWhatIsAskedFor(t *testing.T) {
 	w.hasReady(0)
 }
 
-func TestPoolIsSharedByProjectsAndNeverTwice(t *testing.T) {
+func TestPoolAssignsEachMachineOnce(t *testing.T) {
 	w := newPoolWorld(t, warm.Options{Ready: 3, ReadyMax: 3, Templates: []string{"a"}})
 	w.hasReady(3)
 	var mu sync.Mutex
@@ -259,7 +259,7 @@ func TestPoolIsSharedByProjectsAndNeverTwice(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if seen[sb.ID] {
-				t.Errorf("%s was handed out twice", sb.ID)
+				t.Errorf("%s was assigned twice", sb.ID)
 			}
 			seen[sb.ID] = true
 		})
@@ -273,30 +273,30 @@ func TestPoolForgetsARemovedTemplate(t *testing.T) {
 	w.templates.(*shelf).remove("a")
 	_, err := w.Create(w.me(), small("a"))
 	wantCode(t, err, bothy.CodeTemplateNotFound)
-	w.create(small("b")) // the pool looks after itself
+	w.create(small("b")) // the pool updates itself
 	eventually(t, "the machines of a are gone", func() bool {
 		return w.Pool(t.Context()).Ready == 2 && len(w.host.IDs()) == 3
 	})
 }
 
-func TestPoolGivesWayWhenMemoryIsShort(t *testing.T) {
+func TestPoolShrinksWhenMemoryIsShort(t *testing.T) {
 	var free atomic.Int64
 	free.Store(10_000)
 	w := newPoolWorld(t, warm.Options{Ready: 2, ReadyMax: 2, Spares: 2, Templates: []string{"a"}, MinFreeMemoryMB: 1000},
 		func(w *world) { w.free = func() int { return int(free.Load()) } })
 	eventually(t, "all is there", func() bool { p := w.Pool(t.Context()); return p.Ready == 2 && p.Spares == 2 })
 	free.Store(500)
-	w.create(small("a")) // what is there is handed out
+	w.create(small("a")) // assigns a ready machine
 	eventually(t, "all is given up", func() bool { p := w.Pool(t.Context()); return p.Ready == 0 && p.Spares == 0 })
 	if ids := w.host.IDs(); len(ids) != 1 {
-		t.Errorf("left are %v", ids)
+		t.Errorf("the machines are %v", ids)
 	}
 	free.Store(10_000)
 	w.create(small("a"))
 	eventually(t, "all is there again", func() bool { p := w.Pool(t.Context()); return p.Ready == 2 && p.Spares == 2 })
 }
 
-func TestPoolLargerThanMemoryStopsWhereMemoryEnds(t *testing.T) {
+func TestPoolStopsBeforeMemoryRunsOut(t *testing.T) {
 	var looks, starts atomic.Int64
 	w := newPoolWorld(t, warm.Options{Ready: 100, ReadyMax: 100, Spares: 100, Templates: []string{"a"}, MinFreeMemoryMB: 1000},
 		func(w *world) {
@@ -308,11 +308,11 @@ func TestPoolLargerThanMemoryStopsWhereMemoryEnds(t *testing.T) {
 		w.clock.pass(10 * time.Second)
 	}
 	if n := len(w.host.IDs()); n != 4 || starts.Load() != 4 {
-		t.Errorf("%d machines are there after %d starts, want 4 of each", n, starts.Load())
+		t.Errorf("there are %d machines after %d starts, want 4 of each", n, starts.Load())
 	}
 }
 
-func TestPoolMakesRoomForThoseWhoAsk(t *testing.T) {
+func TestPoolMakesRoomForRequests(t *testing.T) {
 	w := newPoolWorld(t, warm.Options{Ready: 2, ReadyMax: 2, Templates: []string{"a"}}, func(x *world) {
 		// Each machine takes 100 MB of 350, of which 200 are the host's own.
 		x.free = func() int { return 350 - 100*len(x.host.IDs()) }
@@ -334,7 +334,7 @@ func TestClaimThatIsCancelled(t *testing.T) {
 		if i.SandboxID != id {
 			return nil
 		}
-		cancel() // the caller leaves in the middle
+		cancel() // the caller leaves during the claim
 		<-actx.Done()
 		return actx.Err()
 	}
@@ -346,7 +346,7 @@ func TestClaimThatIsCancelled(t *testing.T) {
 		t.Errorf("the sandbox is %s", sb.State)
 	}
 	if slices.Contains(w.host.IDs(), id) {
-		t.Error("its machine lives")
+		t.Error("its machine is still running")
 	}
 	w.hasReady(1)
 }
@@ -366,14 +366,14 @@ func TestClaimIsStoredWhenItRuns(t *testing.T) {
 	id := w.host.IDs()[0]
 	stop := failpoint.Set("lifecycle.adopted", func() error {
 		if state := w.stored(id); state != "" {
-			t.Errorf("while it is handed out it is stored as %s", state)
+			t.Errorf("during the assignment it is stored as %s", state)
 		}
 		return nil
 	})
 	sb := w.create(small("a"))
 	stop()
 	if sb.ID != id || w.stored(id) != bothy.StateRunning {
-		t.Errorf("%s was handed out and not %s; it is stored as %q", sb.ID, id, w.stored(id))
+		t.Errorf("%s was assigned, want %s; it is stored as %q", sb.ID, id, w.stored(id))
 	}
 }
 
@@ -386,7 +386,7 @@ func TestServerThatDiesBeforeAClaimIsStoredLeavesNothing(t *testing.T) {
 	t.Cleanup(failpoint.Set("lifecycle.adopted", func() error {
 		close(reached)
 		<-over
-		return errors.New("it is dead")
+		return errors.New("the server died")
 	}))
 	done := make(chan struct{})
 	go func() {
@@ -402,14 +402,14 @@ func TestServerThatDiesBeforeAClaimIsStoredLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if slices.Contains(w.host.IDs(), id) {
-		t.Error("its machine lives")
+		t.Error("its machine is still running")
 	}
 	if p, err := w.List(w.me(), bothy.SandboxFilter{}); err != nil || len(p.Items) != 0 {
-		t.Errorf("listed are %+v, %v", p.Items, err)
+		t.Errorf("the list has %+v, %v", p.Items, err)
 	}
 }
 
-func TestClaimChangesTheLimitsThatDiffer(t *testing.T) {
+func TestClaimChangesOnlyLimitsThatDiffer(t *testing.T) {
 	var mu sync.Mutex
 	told := map[string][]float64{}
 	var fail bool
@@ -433,7 +433,7 @@ func TestClaimChangesTheLimitsThatDiffer(t *testing.T) {
 		sb := w.create(bothy.SandboxCreate{Template: "a", CPU: c.cpu})
 		mu.Lock()
 		if got := told[sb.ID]; !slices.Equal(got, c.want) {
-			t.Errorf("with %v CPUs the machine was told %v, want %v", c.cpu, got, c.want)
+			t.Errorf("with %v CPUs the machine's limits were set to %v, want %v", c.cpu, got, c.want)
 		}
 		mu.Unlock()
 		if got := w.machine(sb.ID).Limits().CPU; got != c.want[len(c.want)-1] {
@@ -449,7 +449,7 @@ func TestClaimChangesTheLimitsThatDiffer(t *testing.T) {
 	select {
 	case <-waited.Done():
 	default:
-		t.Error("a machine that could not be limited lives on")
+		t.Error("a machine whose limits could not be set is still running")
 	}
 	if got := w.machine(sb.ID).Limits().CPU; got != 0.5 {
 		t.Errorf("it may use %v CPUs", got)
@@ -471,14 +471,14 @@ func TestPoolKeepsTheProcessesOfATemplate(t *testing.T) {
 	w.hasReady(1)
 	waiting := w.waiting()
 	if sb := w.create(small("a")); sb.ID == waiting || sb.Resumed != nil {
-		t.Errorf("a sandbox of the files alone is %s, which came from %+v", sb.ID, sb.Resumed)
+		t.Errorf("a files-only sandbox is %s, which was resumed from %+v", sb.ID, sb.Resumed)
 	}
 	sb := w.create(bothy.SandboxCreate{Template: "server", Env: map[string]string{"K": "v"}})
 	if sb.ID != waiting || w.row(sb.ID).TemplateDigest != "sha256:a" || sb.CPU != 0.5 {
-		t.Errorf("got %s of %s with %v CPU, and %s waited", sb.ID, w.row(sb.ID).TemplateDigest, sb.CPU, waiting)
+		t.Errorf("got %s of %s with %v CPU, want the ready machine %s", sb.ID, w.row(sb.ID).TemplateDigest, sb.CPU, waiting)
 	}
 	if r := w.get(sb.ID).Resumed; r == nil || r.SnapshotID != n.ID || r.Kind != bothy.SnapshotMemory {
-		t.Errorf("it came from %+v and not from %s", r, n.ID)
+		t.Errorf("it was resumed from %+v, want %s", r, n.ID)
 	}
 	w.hasReady(1)
 	var once atomic.Bool
@@ -492,7 +492,7 @@ func TestPoolKeepsTheProcessesOfATemplate(t *testing.T) {
 	w.guests.mu.Unlock()
 	sb = w.create(bothy.SandboxCreate{Template: "server", Env: map[string]string{"K": "v"}})
 	if r := w.get(sb.ID).Resumed; r == nil || r.SnapshotID != n.ID {
-		t.Errorf("in place of one that could not be handed out it came from %+v", r)
+		t.Errorf("the replacement of a damaged machine was resumed from %+v", r)
 	}
 	w.hasReady(1)
 	if err := w.DeleteSnapshot(w.me(), n.ID); err != nil {
@@ -501,7 +501,7 @@ func TestPoolKeepsTheProcessesOfATemplate(t *testing.T) {
 	w.hasReady(0)
 }
 
-func TestPoolMakesTheProcessesOfANamedTemplate(t *testing.T) {
+func TestPoolRestoresTheProcessesOfANamedTemplate(t *testing.T) {
 	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"server"}}, func(w *world) {
 		w.templates.(*shelf).gone["sha256:server"] = true
 	})
@@ -514,11 +514,11 @@ func TestPoolMakesTheProcessesOfANamedTemplate(t *testing.T) {
 	w.hasReady(1)
 	waiting := w.waiting()
 	if sb := w.create(small("server")); sb.ID != waiting {
-		t.Errorf("got %s, and %s waited", sb.ID, waiting)
+		t.Errorf("got %s, want the ready machine %s", sb.ID, waiting)
 	}
 }
 
-func TestMachineThatCannotBeHandedOutIsReplaced(t *testing.T) {
+func TestMachineThatCannotBeAssignedIsReplaced(t *testing.T) {
 	var damaged atomic.Value // the id of the sandbox
 	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, func(w *world) {
 		w.host.FailStart = func(id string) error {
@@ -547,11 +547,11 @@ func TestMachineThatCannotBeHandedOutIsReplaced(t *testing.T) {
 	select {
 	case <-first.Done():
 	default:
-		t.Error("the machine that was not adopted lives on")
+		t.Error("the machine that was not adopted is still running")
 	}
 }
 
-func TestMachineThatDiedWaitingIsNotHandedOut(t *testing.T) {
+func TestADeadReadyMachineIsNotAssigned(t *testing.T) {
 	w := newPoolWorld(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}})
 	w.hasReady(1)
 	id := w.host.IDs()[0]
@@ -567,17 +567,17 @@ func TestPoolEndsWithTheServer(t *testing.T) {
 	sb := w.create(small("a"))
 	w.restart()
 	if ids := w.host.IDs(); len(ids) != 1 || ids[0] != sb.ID {
-		t.Errorf("left are %v, and %s was somebody's", ids, sb.ID)
+		t.Errorf("the machines are %v, want only that of the sandbox %s", ids, sb.ID)
 	}
 }
 
-func TestNextServerSweepsThePoolOfOneThatWasKilled(t *testing.T) {
+func TestNextServerRemovesThePoolOfAKilledOne(t *testing.T) {
 	w := newPoolWorld(t, warm.Options{Ready: 2, ReadyMax: 2, Spares: 1, Templates: []string{"a"}})
 	eventually(t, "all is there", func() bool { p := w.Pool(t.Context()); return p.Ready == 2 && p.Spares == 1 })
 	old := w.host.IDs()
 	killed := w.Service
 	w.pool = warm.Options{}
-	w.open() // the other one does nothing any more, but cannot know
+	w.open() // the killed server does nothing more
 	if _, err := w.Recover(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -589,7 +589,7 @@ func TestNextServerSweepsThePoolOfOneThatWasKilled(t *testing.T) {
 	killed.Close()
 }
 
-func TestGoldenSnapshotIsWhatSandboxesAreMadeFrom(t *testing.T) {
+func TestSandboxesAreRestoredFromGoldenSnapshots(t *testing.T) {
 	w := newGoldenWorld(t)
 	sb := w.create(small("a"))
 	if from := w.machine(sb.ID).RestoredFrom(); from != "" {
@@ -601,19 +601,19 @@ func TestGoldenSnapshotIsWhatSandboxesAreMadeFrom(t *testing.T) {
 	if w.machine(sb.ID).RestoredFrom() == "" {
 		t.Error("the second was booted")
 	}
-	// Another size cannot come from it, and gets its own.
+	// Another size cannot use the snapshot, and gets its own.
 	sb = w.create(bothy.SandboxCreate{Template: "a", MemoryMB: 1024})
 	if w.machine(sb.ID).RestoredFrom() != "" {
 		t.Error("another size was restored from it")
 	}
 	w.create(bothy.SandboxCreate{Template: "a", MemoryMB: 1024})
 	w.hasGolden(2)
-	// A share of the same processors can.
+	// Another share of the same number of processors can use it.
 	sb = w.create(bothy.SandboxCreate{Template: "a", CPU: 0.3})
 	if w.machine(sb.ID).RestoredFrom() == "" {
 		t.Error("another share of CPU was booted")
 	}
-	// The next server finds them.
+	// The next server finds the snapshots.
 	w.restart()
 	w.StartPool()
 	w.hasGolden(2)
@@ -625,7 +625,7 @@ func TestGoldenSnapshotIsWhatSandboxesAreMadeFrom(t *testing.T) {
 
 // Many concurrent requests are booted, which is less work than a golden snapshot, unless people run code
 // in the template.
-func TestCrowdIsBootedUnlessItRunsCode(t *testing.T) {
+func TestManyRequestsAreBootedUnlessTheyRunCode(t *testing.T) {
 	w := newGoldenWorld(t)
 	w.create(small("a"))
 	first := w.create(small("a"))
@@ -660,15 +660,15 @@ func TestCrowdIsBootedUnlessItRunsCode(t *testing.T) {
 		return booted
 	}
 	if n := crowd(); n != 2 {
-		t.Errorf("%d of 4 were booted, and 2 were to be", n)
+		t.Errorf("%d of 4 were booted, want 2", n)
 	}
-	w.RunCode(w.me(), first.ID, bothy.CodeRequest{Code: "1"}) // the guest here cannot, but it was asked for
+	w.RunCode(w.me(), first.ID, bothy.CodeRequest{Code: "1"}) // this guest cannot run code, but the request counts
 	if n := crowd(); n != 0 {
-		t.Errorf("%d were booted although code is run", n)
+		t.Errorf("%d were booted although users run code", n)
 	}
 }
 
-func TestGoldenSnapshotThatDoesNotWork(t *testing.T) {
+func TestBrokenGoldenSnapshots(t *testing.T) {
 	for name, damage := range map[string]func(*world){
 		"changed":  func(w *world) { w.writeGolden("memory/state.json", "{}") },
 		"damaged":  func(w *world) { w.writeGolden("memory/state.json", "not JSON") },
@@ -693,10 +693,10 @@ func TestGoldenSnapshotThatDoesNotWork(t *testing.T) {
 			damage(w)
 			sb := w.create(small("a"))
 			if w.machine(sb.ID).RestoredFrom() != "" {
-				t.Error("it was restored")
+				t.Error("the broken snapshot was restored")
 			}
 			if n := w.Pool(t.Context()).Golden; n != 0 {
-				t.Errorf("%d are still in use", n)
+				t.Errorf("%d snapshots are still in use", n)
 			}
 			w.clock.pass(time.Hour)
 			w.guests.mu.Lock()
@@ -721,7 +721,7 @@ func TestGoldenSnapshotsOfSimilarDigests(t *testing.T) {
 		from := w.machine(sb.ID).RestoredFrom()
 		m, err := snapshot.Read(filepath.Dir(from))
 		if err != nil || m.Sandbox.TemplateDigest != "sha256:"+name || seen[from] {
-			t.Errorf("%s is restored from %s, of %+v, %v", name, from, m, err)
+			t.Errorf("%s was restored from %s, whose manifest is %+v, %v", name, from, m, err)
 		}
 		seen[from] = true
 	}
@@ -738,7 +738,7 @@ func TestGoldenSnapshotsOfSimilarDigests(t *testing.T) {
 	eventually(t, "they are deleted", func() bool { return len(w.goldenNames()) == 0 })
 }
 
-func TestGoldenSnapshotsThatNobodyNeeds(t *testing.T) {
+func TestUnusedGoldenSnapshotsAreDeleted(t *testing.T) {
 	t.Run("of another build", func(t *testing.T) {
 		w := newGoldenWorld(t)
 		w.create(small("a"))
@@ -749,13 +749,13 @@ func TestGoldenSnapshotsThatNobodyNeeds(t *testing.T) {
 		w.StartPool()
 		eventually(t, "it is deleted", func() bool { return len(w.goldenNames()) == 0 })
 	})
-	t.Run("for certificates that changed", func(t *testing.T) {
+	t.Run("with other certificates", func(t *testing.T) {
 		w := newGoldenWorld(t)
 		w.create(small("a"))
 		w.create(small("a"))
 		w.hasGolden(1)
 		w.closeServer()
-		var log bytes.Buffer // read only when the server is closed
+		var log bytes.Buffer // read only after the server is closed
 		w.log = slog.New(slog.NewTextHandler(&log, nil))
 		narrow := w.narrow
 		w.narrow = func(o *lifecycle.Options) {
@@ -829,7 +829,7 @@ func (w *world) goldenNames() []string {
 	return names
 }
 
-// golden returns the path of a part of the only golden snapshot.
+// golden returns the path of a file of the only golden snapshot.
 func (w *world) golden(part string) string {
 	w.t.Helper()
 	names := w.goldenNames()

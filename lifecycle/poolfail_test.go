@@ -31,9 +31,9 @@ func (l *text) count(s string) int {
 	return strings.Count(l.b.String(), s)
 }
 
-// A template that cannot work is tried more and more seldom, and at last no more
-// until somebody asks for it. The log says so twice.
-func TestPoolGivesUpATemplateThatCannotWork(t *testing.T) {
+// A template that fails to start is tried less and less often, and finally only when a request needs
+// it. The log reports this twice.
+func TestPoolGivesUpABrokenTemplate(t *testing.T) {
 	var tries atomic.Int64
 	var works atomic.Bool
 	log := &text{}
@@ -44,13 +44,13 @@ func TestPoolGivesUpATemplateThatCannotWork(t *testing.T) {
 			if works.Load() {
 				return nil
 			}
-			return errors.New("it has no heart")
+			return errors.New("the image is broken")
 		}
 	})
 	eventually(t, "it is tried", func() bool { return tries.Load() == 1 })
 	passes := func() bool {
 		w.clock.pass(time.Minute)
-		time.Sleep(2 * time.Millisecond) // the pool looks
+		time.Sleep(2 * time.Millisecond) // lets the pool run
 		return tries.Load() >= 6
 	}
 	eventually(t, "it is tried more and more seldom", passes)
@@ -61,7 +61,7 @@ func TestPoolGivesUpATemplateThatCannotWork(t *testing.T) {
 		t.Errorf("it was tried %d times", n)
 	}
 	if n := log.count("cannot prepare"); n != 2 {
-		t.Errorf("the log tells it %d times:\n%s", n, log.b.String())
+		t.Errorf("the log reports it %d times:\n%s", n, log.b.String())
 	}
 	works.Store(true)
 	w.create(ofItsOwn("a"))

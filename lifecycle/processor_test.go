@@ -10,8 +10,8 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 )
 
-// onProcessor starts the server again on a host whose processor is of a level, and which shows
-// sandboxes another.
+// onProcessor restarts the server on a host with a processor level, which shows sandboxes another
+// level.
 func (w *world) onProcessor(level, shown string, change func(*lifecycle.Options)) {
 	w.t.Helper()
 	w.narrow = func(o *lifecycle.Options) {
@@ -27,7 +27,7 @@ func (w *world) onProcessor(level, shown string, change func(*lifecycle.Options)
 	w.restart()
 }
 
-// needs are those of the snapshot that a sandbox sleeps in.
+// needs returns the needs of the snapshot that a sandbox is paused in.
 func (w *world) needs(id string) *bothy.MemoryNeeds {
 	w.t.Helper()
 	sb, err := w.store.Sandbox(w.t.Context(), id)
@@ -41,9 +41,9 @@ func (w *world) needs(id string) *bothy.MemoryNeeds {
 	return n.Needs
 }
 
-// A snapshot says what its processes may use of a processor: what was shown to them first,
-// whatever has become of the server and its settings since.
-func TestASnapshotSaysWhatProcessorItNeeds(t *testing.T) {
+// A snapshot records the processor features that its processes may use: those shown when they started,
+// even if the server's settings have changed since.
+func TestASnapshotRecordsTheProcessorItNeeds(t *testing.T) {
 	w := newWorld(t)
 	w.onProcessor(bothy.CPULevel4, bothy.CPUHost, nil)
 	whole := w.create(bothy.SandboxCreate{})
@@ -52,20 +52,20 @@ func TestASnapshotSaysWhatProcessorItNeeds(t *testing.T) {
 	for _, want := range []struct {
 		id, level string
 	}{{whole.ID, bothy.CPULevel4}, {masked.ID, bothy.CPULevel2}} {
-		for range 2 { // the second time it woke from its memory
+		for range 2 { // the second time after a resume with memory
 			if _, err := w.Pause(w.me(), want.id, bothy.PauseOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			n := w.needs(want.id)
 			if n == nil || n.Engine != "fake" || n.Build != w.build || n.Processor == nil || n.Processor.Level != want.level {
-				t.Fatalf("its snapshot needs %+v, and is of %s", n, want.level)
+				t.Fatalf("its snapshot needs %+v, want level %s", n, want.level)
 			}
 			if sb, err := w.Resume(w.me(), want.id, bothy.ResumeOptions{}); err != nil || sb.Resumed.Kind != bothy.SnapshotMemory {
 				t.Fatalf("%+v %v", sb, err)
 			}
 		}
 	}
-	// Started again with its files, it sees what is shown now.
+	// Restarted with its files only, it sees the current level.
 	if _, err := w.Pause(w.me(), whole.ID, bothy.PauseOptions{FilesOnly: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -83,9 +83,9 @@ func TestASnapshotSaysWhatProcessorItNeeds(t *testing.T) {
 	}
 }
 
-// On a processor that lacks what memory may use the files come back, and in a cluster an error
-// says so first: the sandbox stays as it was.
-func TestMemoryOfAnotherProcessorIsNotWoken(t *testing.T) {
+// On a processor that lacks features a snapshot needs, only the files are restored. In a cluster the
+// resume first fails with an error and the sandbox stays paused.
+func TestMemoryOfAnotherProcessorIsNotRestored(t *testing.T) {
 	w := newWorld(t)
 	w.onProcessor(bothy.CPULevel4, bothy.CPUHost, nil)
 	sb := w.create(bothy.SandboxCreate{})
@@ -105,7 +105,7 @@ func TestMemoryOfAnotherProcessorIsNotWoken(t *testing.T) {
 		t.Errorf("it is %s", after.State)
 	}
 	if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{FilesOnly: true}); err != nil {
-		t.Errorf("its files alone: %v", err)
+		t.Errorf("resuming its files only: %v", err)
 	}
 
 	w.onProcessor(bothy.CPULevel4, bothy.CPUHost, nil)
@@ -116,12 +116,12 @@ func TestMemoryOfAnotherProcessorIsNotWoken(t *testing.T) {
 	w.onProcessor(bothy.CPULevel3, bothy.CPUHost, nil)
 	back, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	if err != nil || back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "without adx, avx512bw") {
-		t.Errorf("alone: %+v %v", back, err)
+		t.Errorf("without a cluster: %+v %v", back, err)
 	}
 }
 
-// A host refuses a sandbox whose memory it could not wake, before that has stopped.
-func TestASandboxDepartsToNoLowerProcessor(t *testing.T) {
+// A host refuses a sandbox whose memory it could not restore before the sandbox is stopped.
+func TestASandboxCannotMoveToALowerProcessor(t *testing.T) {
 	for _, c := range []struct {
 		shown   string
 		refused bool
@@ -163,6 +163,6 @@ func TestLabelsOfHosts(t *testing.T) {
 	wantCode(t, ask(many), bothy.CodeInvalid)
 	sb := w.create(bothy.SandboxCreate{HostLabels: map[string]string{"zone": "a"}})
 	if got := w.get(sb.ID); len(got.HostLabels) != 1 || got.HostLabels["zone"] != "a" {
-		t.Errorf("it has %v", got.HostLabels)
+		t.Errorf("the labels are %v", got.HostLabels)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
-func TestSandboxesOutliveTheServer(t *testing.T) {
+func TestSandboxesSurviveTheServer(t *testing.T) {
 	w := newWorld(t)
 	kept := w.create(bothy.SandboxCreate{Network: &bothy.Network{Mode: bothy.NetworkOpen}})
 	overdue := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(60)})
@@ -36,7 +36,7 @@ func TestSandboxesOutliveTheServer(t *testing.T) {
 		t.Errorf("kept: %+v", sb)
 	}
 	if g := w.guests.last(); g.firstKey != key {
-		t.Error("the guest is asked with another key than it has")
+		t.Error("the guest is called with a wrong key")
 	}
 	if _, err := w.Exec(w.me(), kept.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
 		t.Errorf("use after the restart: %v", err)
@@ -49,16 +49,16 @@ func TestSandboxesOutliveTheServer(t *testing.T) {
 	}
 	// The machine of the overdue sandbox was removed.
 	if _, err := w.engine.Adopt(t.Context(), overdue.ID, nil); bothy.ErrorCode(err) != bothy.CodeNotFound {
-		t.Errorf("the overdue machine lives: %v", err)
+		t.Errorf("the overdue machine is still running: %v", err)
 	}
-	// Its time continues from where it was.
+	// Its time-out is unchanged.
 	w.clock.pass(9 * time.Minute)
 	if sb := w.get(kept.ID); sb.State != bothy.StateStopped {
-		t.Errorf("kept beyond its time: %+v", sb)
+		t.Errorf("kept beyond its time-out: %+v", sb)
 	}
 }
 
-func TestHalfDoneIsFinishedOrUndone(t *testing.T) {
+func TestInterruptedOperationsAreFinishedOrUndone(t *testing.T) {
 	w := newWorld(t)
 	for state, want := range map[bothy.State]bothy.State{
 		bothy.StateStarting: bothy.StateFailed, bothy.StateStopping: bothy.StateStopped,
@@ -79,13 +79,13 @@ func TestHalfDoneIsFinishedOrUndone(t *testing.T) {
 		}
 		_, err = w.engine.Adopt(t.Context(), sb.ID, nil)
 		if lives := err == nil; lives != (want == bothy.StateRunning) {
-			t.Errorf("after %s the machine lives: %v", state, lives)
+			t.Errorf("after %s the machine is running: %v", state, lives)
 		}
 	}
 }
 
 // If a server dies while it ends a sandbox, the next one knows the reason.
-func TestWhyASandboxWasStoppingIsKept(t *testing.T) {
+func TestTheReasonOfAnInterruptedStopIsKept(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(60)})
 	stop := failpoint.Set("lifecycle.move.stopped", func() error { return errors.New("the server died") })
@@ -99,8 +99,7 @@ func TestWhyASandboxWasStoppingIsKept(t *testing.T) {
 	}
 }
 
-// A sandbox that is to be paused when its time is up is not lost if the server was
-// down then.
+// A sandbox that should be paused at its time-out is not lost if the server was down then.
 func TestOverdueSandboxIsPausedAfterARestart(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(60), OnTimeout: bothy.TimeoutPause})
@@ -114,9 +113,9 @@ func TestOverdueSandboxIsPausedAfterARestart(t *testing.T) {
 	eventually(t, "paused", func() bool { return w.get(sb.ID).State == bothy.StatePaused })
 }
 
-// TestTheListOfSnapshotsIsThatOnDisk has a server die between changing the disk
-// and changing the list.
-func TestTheListOfSnapshotsIsThatOnDisk(t *testing.T) {
+// If a server dies between changing the disk and changing the records of snapshots, the next one makes
+// them agree.
+func TestRecordsOfSnapshotsMatchTheDisk(t *testing.T) {
 	died := errors.New("the server died")
 	listed := func(w *world, ctx context.Context) string {
 		p, err := w.Snapshots(ctx, bothy.SnapshotFilter{})
@@ -152,10 +151,10 @@ func TestTheListOfSnapshotsIsThatOnDisk(t *testing.T) {
 	}
 	w.restart()
 	if got := listed(w, w.me()); got != "kept" {
-		t.Errorf("after half a deletion the list is %q", got)
+		t.Errorf("after an interrupted deletion the list is %q", got)
 	}
 
-	// The sandbox of an imported snapshot is unknown here and has another owner.
+	// The sandbox of an imported snapshot is unknown here and belongs to another owner.
 	other, theirs := newWorld(t), as(t, "theirs")
 	if _, err := other.ImportSnapshot(theirs, "arrived", "", &archive); err != nil {
 		t.Fatal(err)
@@ -169,6 +168,6 @@ func TestTheListOfSnapshotsIsThatOnDisk(t *testing.T) {
 	}
 	other.restart()
 	if mine, got := listed(other, other.me()), listed(other, theirs); mine != "" || got != "arrived" {
-		t.Errorf("after half an import the lists are %q and %q", mine, got)
+		t.Errorf("after an interrupted import the lists are %q and %q", mine, got)
 	}
 }

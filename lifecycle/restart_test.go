@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
-// What was lost with its host is started again under its id, with all that it was given.
+// A sandbox that was lost with its host is restarted under its id with all its settings.
 func TestAFailedSandboxIsRestarted(t *testing.T) {
 	w := newWorld(t)
 	given := bothy.SandboxCreate{
@@ -40,18 +40,18 @@ func TestAFailedSandboxIsRestarted(t *testing.T) {
 		t.Errorf("its gateway has the secrets %v", got)
 	}
 	if got := w.guests.last().identity(); got.SandboxID != sb.ID || got.Env["A"] != "b" {
-		t.Errorf("its guest is told to be %+v", got)
+		t.Errorf("its guest has the identity %+v", got)
 	}
 	if e := w.events(sb.ID, bothy.EventSandboxRestarted); len(e) != 1 || e[0]["after"] != string(bothy.EndHostRestart) || e[0]["template"] != sb.Template {
 		t.Errorf("the events are %v", e)
 	}
 	if _, err := w.Exec(w.me(), sb.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
-		t.Errorf("use: %v", err)
+		t.Errorf("using it: %v", err)
 	}
 	if got := w.get(sb.ID); got.State != bothy.StateRunning {
 		t.Errorf("it is stored as %s", got.State)
 	}
-	// It is as any other from then on.
+	// It is a normal sandbox from then on.
 	w.clock.pass(time.Minute)
 	w.wantPoints("a minute later", sb.ID, 1)
 	w.restart()
@@ -60,7 +60,8 @@ func TestAFailedSandboxIsRestarted(t *testing.T) {
 	}
 }
 
-// One that was made from a snapshot is made from it again, and from its template where that is gone.
+// A sandbox that was made from a snapshot is restarted from it, or from its template if the snapshot is
+// gone.
 func TestARestartFromASnapshot(t *testing.T) {
 	w := newWorld(t)
 	n, err := w.CreateSnapshot(w.me(), w.create(bothy.SandboxCreate{}).ID, bothy.SnapshotCreate{Name: "kept"})
@@ -82,12 +83,12 @@ func TestARestartFromASnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		if from := sb.Resumed != nil && sb.Resumed.SnapshotID == n.ID; sb.State != bothy.StateRunning || from != there {
-			t.Errorf("with the snapshot there %v it is %s, and came from %+v", there, sb.State, sb.Resumed)
+			t.Errorf("with the snapshot present %v it is %s, resumed as %+v", there, sb.State, sb.Resumed)
 		}
 	}
 }
 
-// Only what has failed is restarted, and one that cannot be can be tried again.
+// Only failed sandboxes can be restarted, and a failed restart can be repeated.
 func TestARestartIsRefused(t *testing.T) {
 	w := newWorld(t)
 	runs, sleeps, ended, gone := w.create(bothy.SandboxCreate{}).ID, w.create(bothy.SandboxCreate{}).ID, w.create(bothy.SandboxCreate{}).ID, w.create(bothy.SandboxCreate{}).ID
@@ -102,7 +103,7 @@ func TestARestartIsRefused(t *testing.T) {
 		_, err := w.Restart(w.me(), id)
 		wantCode(t, err, bothy.CodeConflict)
 		if bothy.AsError(err).Hint == "" {
-			t.Errorf("it is not said what to do: %v", err)
+			t.Errorf("there is no hint: %v", err)
 		}
 		if after := w.get(id); after.State != before.State {
 			t.Errorf("it was %s and is %s", before.State, after.State)
@@ -114,7 +115,7 @@ func TestARestartIsRefused(t *testing.T) {
 	eventually(t, "it has failed", func() bool { return w.get(gone).State == bothy.StateFailed })
 	remove := failpoint.Set("lifecycle.started", func() error { return errors.New("no") })
 	if _, err := w.Restart(w.me(), gone); err == nil {
-		t.Error("it was restarted by an engine that fails")
+		t.Error("the restart succeeded although the engine fails")
 	}
 	remove()
 	if sb := w.get(gone); sb.State != bothy.StateFailed || sb.Ended == nil || sb.Ended.Reason != bothy.EndError {

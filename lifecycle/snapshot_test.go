@@ -52,7 +52,7 @@ func TestPauseAndResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	if back.ID != sb.ID || back.State != bothy.StateRunning || back.Resumed == nil || back.Resumed.Kind != bothy.SnapshotMemory || back.Network.Mode != bothy.NetworkRestricted {
-		t.Errorf("back as %+v", back)
+		t.Errorf("resumed as %+v", back)
 	}
 	after := w.guests.last().identity()
 	if w.guests.last().firstKey != before.Key || after.Key == before.Key || after.MachineID != before.MachineID {
@@ -91,7 +91,7 @@ func TestAPauseThatFailsAtAnyStepLeavesTheSandboxRunning(t *testing.T) {
 			_, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{})
 			remove()
 			if err == nil {
-				t.Fatal("it worked")
+				t.Fatal("it succeeded")
 			}
 			if got := w.get(sb.ID); got.State != bothy.StateRunning {
 				t.Fatalf("it is %s", got.State)
@@ -99,7 +99,7 @@ func TestAPauseThatFailsAtAnyStepLeavesTheSandboxRunning(t *testing.T) {
 			if _, err := w.Exec(w.me(), sb.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil {
 				t.Errorf("it cannot be used: %v", err)
 			}
-			// And it can be paused after all.
+			// It can be paused later.
 			w.pause(sb.ID)
 			if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
 				t.Error(err)
@@ -108,13 +108,13 @@ func TestAPauseThatFailsAtAnyStepLeavesTheSandboxRunning(t *testing.T) {
 	}
 }
 
-func TestAResumeThatFailsLeavesTheSandboxAsleep(t *testing.T) {
+func TestAResumeThatFailsLeavesTheSandboxPaused(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	n := w.pause(sb.ID)
 	w.guests.failAdopt = errors.New("boom")
 	if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err == nil {
-		t.Fatal("a copy that does not take its identity was handed out")
+		t.Fatal("the resume succeeded although the adoption failed")
 	}
 	w.guests.failAdopt = nil
 	if got := w.get(sb.ID); got.State != bothy.StatePaused || w.Live() != 0 {
@@ -137,11 +137,11 @@ func TestAResumeThatFailsLeavesTheSandboxAsleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
-		t.Errorf("after all: %v", err)
+		t.Errorf("the next resume: %v", err)
 	}
 }
 
-func TestWorkOutlivesAnUpgradeOfTheEngine(t *testing.T) {
+func TestFilesSurviveAnUpgradeOfTheEngine(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	w.pause(sb.ID)
@@ -153,12 +153,13 @@ func TestWorkOutlivesAnUpgradeOfTheEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "processes are gone") {
-		t.Errorf("it says %+v", back.Resumed)
+		t.Errorf("it was resumed as %+v", back.Resumed)
 	}
 }
 
-// The memory of a virtual machine cannot be restored on a host whose clock has another rate.
-func TestMemoryThatThisHostCannotUseGivesItsFiles(t *testing.T) {
+// The memory of a virtual machine cannot be restored on a host whose clock has another rate: only the
+// files are.
+func TestUnusableMemoryIsResumedWithFilesOnly(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	if n, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); err != nil || n.Kind != bothy.SnapshotMemory {
@@ -173,7 +174,7 @@ func TestMemoryThatThisHostCannotUseGivesItsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if back.Resumed.Kind != bothy.SnapshotFiles || !strings.HasPrefix(back.Resumed.Detail, why) || !strings.Contains(back.Resumed.Detail, "processes are gone") {
-		t.Errorf("it says %+v", back.Resumed)
+		t.Errorf("it was resumed as %+v", back.Resumed)
 	}
 
 	// Other unsupported restores are errors, such as a limit that is too large.
@@ -199,9 +200,9 @@ func TestFilesOnly(t *testing.T) {
 	}
 }
 
-// A sandbox that was paused with its memory can be resumed with its files only, also if its memory cannot
-// be restored. A running one can be snapshotted without memory.
-func TestMemoryIsLeftAside(t *testing.T) {
+// A sandbox that was paused with its memory can be resumed with its files only, even if its memory cannot
+// be restored. A snapshot without memory can be taken of a running sandbox.
+func TestMemoryCanBeLeftOut(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	if n := w.pause(sb.ID); n.Kind != bothy.SnapshotMemory {
@@ -233,7 +234,7 @@ func TestMemoryIsLeftAside(t *testing.T) {
 	}
 }
 
-func TestForkMakesAllOrNone(t *testing.T) {
+func TestForkIsAllOrNothing(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{Env: map[string]string{"A": "b"}, TimeoutSeconds: seconds(77)})
 	forks, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 5, Name: "try", Env: map[string]string{"C": "d"}})
@@ -270,7 +271,7 @@ func TestForkMakesAllOrNone(t *testing.T) {
 	}
 	before := w.Live()
 	if _, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 5}); err == nil {
-		t.Fatal("one copy failed and the fork did not")
+		t.Fatal("the fork succeeded although one copy failed")
 	}
 	if n := w.Live(); n != before {
 		t.Errorf("%d live before, %d after", before, n)
@@ -285,7 +286,7 @@ func TestForkMakesAllOrNone(t *testing.T) {
 	wantCode(t, err, bothy.CodeSandboxEnded)
 }
 
-func TestTheTreeAndTheWayBack(t *testing.T) {
+func TestSnapshotTreeAndRollback(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	one, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "one"})
@@ -305,11 +306,11 @@ func TestTheTreeAndTheWayBack(t *testing.T) {
 	}
 	three, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "three"})
 	if err != nil || three.ParentID != one.ID {
-		t.Errorf("after the way back the parent is %q, %v", three.ParentID, err)
+		t.Errorf("after the rollback the parent is %q, %v", three.ParentID, err)
 	}
 	p, err := w.Snapshots(w.me(), bothy.SnapshotFilter{SandboxID: sb.ID})
 	if err != nil || len(p.Items) != 4 {
-		t.Fatalf("%d snapshots, %v: what was until then must be kept", len(p.Items), err)
+		t.Fatalf("there are %d snapshots, %v: the state before the rollback must be kept", len(p.Items), err)
 	}
 	other := w.create(bothy.SandboxCreate{})
 	_, err = w.Rollback(w.me(), other.ID, one.ID)
@@ -331,7 +332,7 @@ func TestTheTreeAndTheWayBack(t *testing.T) {
 	}
 }
 
-func TestManyPausesAtOnce(t *testing.T) {
+func TestConcurrentPauses(t *testing.T) {
 	w := newWorld(t)
 	var wg sync.WaitGroup
 	for range 20 {
@@ -358,7 +359,7 @@ func TestManyPausesAtOnce(t *testing.T) {
 	w.noBlobs()
 }
 
-func TestASnapshotTravels(t *testing.T) {
+func TestExportAndImport(t *testing.T) {
 	w, other := newWorld(t), newWorld(t)
 	other.trusts(w)
 	sb := w.create(bothy.SandboxCreate{Env: map[string]string{"A": "b"}, MemoryMB: 256})
@@ -377,7 +378,7 @@ func TestASnapshotTravels(t *testing.T) {
 	}
 	back := other.create(bothy.SandboxCreate{SnapshotID: in.ID})
 	if back.Env["A"] != "b" || back.MemoryMB != 256 || back.Resumed.Kind != bothy.SnapshotMemory {
-		t.Errorf("unpacked as %+v", back)
+		t.Errorf("imported and resumed as %+v", back)
 	}
 	_, err = other.ImportSnapshot(other.me(), "", "", strings.NewReader("nonsense"))
 	wantCode(t, err, bothy.CodeSnapshotDamaged)
@@ -447,13 +448,13 @@ func TestRetention(t *testing.T) {
 	}
 	w.Prune(t.Context())
 	if got := names(); fmt.Sprint(got) != "[three two]" {
-		t.Errorf("kept %v of three, with room for two", got)
+		t.Errorf("%v of three snapshots were kept, with room for two", got)
 	}
 	w.pause(sb.ID)
 	w.clock.pass(2 * time.Hour)
 	w.Prune(t.Context())
 	if got := names(); len(got) != 1 || got[0] != "" {
-		t.Errorf("kept %q: only what the sandbox sleeps in may stay", got)
+		t.Errorf("%q were kept: only the snapshot that the sandbox is paused in may stay", got)
 	}
 	w.retention = lifecycle.Retention{ProjectBytes: 1}
 	w.closeServer()
@@ -468,9 +469,9 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestWhatRanThroughAnUpgradeIsOfItsOwnBuild has the server replaced by one with
-// another engine while a sandbox runs: its memory is still of the earlier one.
-func TestWhatRanThroughAnUpgradeIsOfItsOwnBuild(t *testing.T) {
+// When the server is replaced by one with another engine build, the memory of running sandboxes is still
+// that of the earlier build.
+func TestSnapshotsAfterAnUpgradeHaveTheirMachinesBuild(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	w.build = "build-2"
@@ -485,17 +486,17 @@ func TestWhatRanThroughAnUpgradeIsOfItsOwnBuild(t *testing.T) {
 	}
 	for what, n := range map[string]*bothy.Snapshot{"a snapshot": live, "a pause": w.pause(sb.ID)} {
 		if n.Kind != bothy.SnapshotFiles || !strings.Contains(n.Detail, "build-1") || !strings.Contains(n.Detail, "without its processes") {
-			t.Errorf("%s of it: %+v", what, n)
+			t.Errorf("%s: %+v", what, n)
 		}
 		if listed, err := w.Snapshot(w.me(), n.ID); err != nil || listed.Kind != n.Kind || listed.Detail != n.Detail {
-			t.Errorf("%s of it is listed as %+v, %v", what, listed, err)
+			t.Errorf("%s is listed as %+v, %v", what, listed, err)
 		}
 	}
 	back, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	if err != nil || back.Resumed.Kind != bothy.SnapshotFiles || !strings.Contains(back.Resumed.Detail, "build-1") {
 		t.Fatalf("resumed as %+v, %v", back, err)
 	}
-	// A sandbox that was restarted is of the new build.
+	// A resumed sandbox runs on the new build.
 	w.pause(sb.ID)
 	if back, err = w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil || back.Resumed.Kind != bothy.SnapshotMemory {
 		t.Errorf("resumed again as %+v, %v", back, err)
@@ -528,7 +529,7 @@ func TestARollbackThatFailsLeavesTheSandboxAsItWas(t *testing.T) {
 	}
 }
 
-func TestDamagedMemoryKeepsNobodyWaiting(t *testing.T) {
+func TestDamagedMemoryFailsAtOnce(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	n := w.pause(sb.ID)
@@ -568,13 +569,13 @@ func TestRollbackWhileTheMachineEnds(t *testing.T) {
 			}
 			back, err := w.Rollback(w.me(), sb.ID, n.ID)
 			if err != nil || back.State != bothy.StateRunning || w.row(sb.ID).HeadSnapshotID != n.ID {
-				t.Errorf("back as %+v, %v", back, err)
+				t.Errorf("rolled back as %+v, %v", back, err)
 			}
 		})
 	}
 }
 
-// A machine that was restored ahead is destroyed if it is not needed.
+// A machine that was restored in advance is destroyed if it is not needed.
 func TestARollbackThatCannotPause(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
@@ -585,12 +586,12 @@ func TestARollbackThatCannotPause(t *testing.T) {
 	before := w.host.Machine(sb.ID)
 	w.t.Cleanup(failpoint.Set("lifecycle.frozen", func() error {
 		for w.host.Machine(sb.ID) == before {
-			runtime.Gosched() // until the other one is there
+			runtime.Gosched() // until the other machine exists
 		}
 		return errors.New("boom")
 	}))
 	if _, err := w.Rollback(w.me(), sb.ID, n.ID); err == nil {
-		t.Fatal("it went back")
+		t.Fatal("the rollback succeeded")
 	}
 	if now := w.host.Machine(sb.ID); now != before {
 		t.Errorf("the machine is %p, and was %p", now, before)
@@ -599,12 +600,12 @@ func TestARollbackThatCannotPause(t *testing.T) {
 		t.Errorf("it is %s", got.State)
 	}
 	if ids := w.host.IDs(); len(ids) != 1 {
-		t.Errorf("there are the machines %v", ids)
+		t.Errorf("the machines are %v", ids)
 	}
 }
 
 // A sandbox can also be rolled back to the unnamed snapshot of an earlier pause.
-func TestRollbackToAnEarlierSleep(t *testing.T) {
+func TestRollbackToAnEarlierPause(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	n := w.pause(sb.ID)
@@ -613,15 +614,15 @@ func TestRollbackToAnEarlierSleep(t *testing.T) {
 	}
 	back, err := w.Rollback(w.me(), sb.ID, n.ID)
 	if err != nil || back.State != bothy.StateRunning {
-		t.Fatalf("back as %+v, %v", back, err)
+		t.Fatalf("rolled back as %+v, %v", back, err)
 	}
 	if _, err := w.Service.Snapshot(w.me(), n.ID); err != nil {
-		t.Errorf("the snapshot that it went back to: %v", err)
+		t.Errorf("the snapshot that it was rolled back to: %v", err)
 	}
 }
 
-// A build is also needed by snapshots of other hosts, of which only the record is here.
-func TestBuildsAreNeededByWhatOtherHostsHave(t *testing.T) {
+// Snapshots of other hosts, of which this host has only the record, need their builds too.
+func TestBuildsAreNeededBySnapshotsOfOtherHosts(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	if _, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{}); err != nil {
@@ -632,6 +633,6 @@ func TestBuildsAreNeededByWhatOtherHostsHave(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := w.NeededBuilds(t.Context()); err != nil || !maps.Equal(got, map[string]int{"build-1": 1, "build-0": 1}) {
-		t.Errorf("needed are %v, %v", got, err)
+		t.Errorf("the needed builds are %v, %v", got, err)
 	}
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// others stand for the other hosts of a cluster: they have as much of the plan as they say.
+// others stands in for the other hosts of a cluster, which use up as much of the plan as the test
+// says.
 type others struct {
 	w *world
 
 	mu     sync.Mutex
-	beyond *store.PlanExceeded // what the next start is told
+	beyond *store.PlanExceeded // the answer to the next start
 	asked  []store.StartBounds
 }
 
@@ -51,7 +52,7 @@ func withOthers(t *testing.T, pool warm.Options, plan bothy.Plan) (*world, *othe
 	return w, o
 }
 
-// nothingIsLeft checks that a sandbox that was refused was never there.
+// nothingIsLeft checks that a refused sandbox left no record and no machine.
 func (w *world) nothingIsLeft(what string, sandboxes, machines int) {
 	w.t.Helper()
 	page, err := w.List(w.me(), bothy.SandboxFilter{})
@@ -61,12 +62,12 @@ func (w *world) nothingIsLeft(what string, sandboxes, machines int) {
 	eventually(w.t, what+": its machine is gone", func() bool { return len(w.host.IDs()) == machines })
 }
 
-func TestAStartThatOtherHostsLeaveNoRoomForIsRefused(t *testing.T) {
+func TestAStartIsRefusedIfOtherHostsUseUpThePlan(t *testing.T) {
 	three := 3
 	w, o := withOthers(t, warm.Options{}, bothy.Plan{Name: "three", Sandboxes: &three, CreatesPerMinute: 10})
 	first := w.create(small("a"))
 	if want := (store.StartBounds{Sandboxes: &three, PerMinute: 10}); len(o.asked) != 1 || o.asked[0] != want {
-		t.Errorf("the store was asked for %+v", o.asked)
+		t.Errorf("the store was called with %+v", o.asked)
 	}
 	o.say(&store.PlanExceeded{Live: 3})
 	_, err := w.tryCreate(small("a"))
@@ -82,7 +83,7 @@ func TestAStartThatOtherHostsLeaveNoRoomForIsRefused(t *testing.T) {
 	_, err = w.Resume(w.me(), first.ID, bothy.ResumeOptions{})
 	wantCode(t, err, bothy.CodeQuota)
 	if got := w.get(first.ID); got.State != bothy.StatePaused {
-		t.Errorf("refused, it is %s", got.State)
+		t.Errorf("after the refusal it is %s", got.State)
 	}
 	o.say(nil)
 	if _, err := w.Resume(w.me(), first.ID, bothy.ResumeOptions{}); err != nil {
@@ -96,7 +97,7 @@ func TestAStartThatOtherHostsLeaveNoRoomForIsRefused(t *testing.T) {
 	}
 }
 
-func TestAReadySandboxThatOtherHostsLeaveNoRoomForIsNotHandedOut(t *testing.T) {
+func TestAReadyMachineIsNotAssignedIfOtherHostsUseUpThePlan(t *testing.T) {
 	three := 3
 	w, o := withOthers(t, warm.Options{Ready: 1, ReadyMax: 1, Templates: []string{"a"}}, bothy.Plan{Name: "three", Sandboxes: &three})
 	w.hasReady(1)
@@ -106,14 +107,14 @@ func TestAReadySandboxThatOtherHostsLeaveNoRoomForIsNotHandedOut(t *testing.T) {
 	wantCode(t, err, bothy.CodeQuota)
 	w.hasReady(1)
 	if after := w.pooled(); len(before) == 1 && len(after) == 1 && before[0] == after[0] {
-		t.Error("a machine that has been told who it is waits again")
+		t.Error("a machine that was already adopted is ready again")
 	}
 	w.nothingIsLeft("refused", 0, 1)
 	o.say(nil)
 	w.create(small("a"))
 }
 
-func TestTheStoreIsNotAskedBeforeItLetsOneMoreStart(t *testing.T) {
+func TestTheStoreIsNotAskedBeforeTheRetryTime(t *testing.T) {
 	w, o := withOthers(t, warm.Options{}, bothy.Plan{Name: "slow", CreatesPerMinute: 3})
 	o.say(&store.PlanExceeded{Wait: 7 * time.Second})
 	_, err := w.tryCreate(small("a"))
@@ -123,7 +124,7 @@ func TestTheStoreIsNotAskedBeforeItLetsOneMoreStart(t *testing.T) {
 	_, err = w.tryCreate(small("a"))
 	wantCode(t, err, bothy.CodeRateLimited)
 	if after := bothy.AsError(err).RetryAfter; after != 2*time.Second {
-		t.Errorf("try again after %v, want 2 s", after)
+		t.Errorf("retry_after is %v, want 2 s", after)
 	}
 	if now := o.say(nil); now != asked {
 		t.Error("the store was asked too early")

@@ -13,8 +13,8 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 )
 
-// A database that was damaged comes back empty, or as it was earlier.
-func TestWhatTheDatabaseHasLostIsKeptAside(t *testing.T) {
+// After damage, a database may be empty or restored to an earlier state.
+func TestSandboxesTheDatabaseLostAreKept(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "register")
 	w.narrow = func(o *lifecycle.Options) { o.Register = dir }
@@ -42,17 +42,17 @@ func TestWhatTheDatabaseHasLostIsKeptAside(t *testing.T) {
 	}
 	for _, id := range []string{restored.ID, ended.ID} {
 		if m := w.host.Machine(id); m == nil || !m.Frozen() {
-			t.Fatalf("the machine of %s is not kept, or runs on: %v", id, m)
+			t.Fatalf("the machine of %s was not kept, or is still running: %v", id, m)
 		}
 	}
 	list, err := register.Unclaimed(dir)
 	if err != nil || len(list) != 2 || list[0].ProjectID != "mine" {
-		t.Fatalf("kept aside: %+v, %v", list, err)
+		t.Fatalf("the unclaimed sandboxes are %+v, %v", list, err)
 	}
 	if p := w.Problems(); len(p) != 1 || !strings.Contains(p[0], "lost 2 sandboxes") {
 		t.Errorf("problems: %q", p)
 	}
-	// One is asked for to end.
+	// The operator ends one of them.
 	if err := register.EndUnclaimed(dir, ended.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestWhatTheDatabaseHasLostIsKeptAside(t *testing.T) {
 	if w.host.Machine(ended.ID) != nil || w.host.Machine(restored.ID) == nil {
 		t.Errorf("machines: %v", w.host.IDs())
 	}
-	// The other one is as it was once the database is back.
+	// The other one is unchanged when the database is restored.
 	w.closeServer()
 	move("bothy", "empty")
 	move("lost", "bothy")
@@ -69,21 +69,21 @@ func TestWhatTheDatabaseHasLostIsKeptAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.Exec(w.me(), restored.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}}); err != nil || w.host.Machine(restored.ID).Frozen() {
-		t.Errorf("with the database back: %v", err)
+		t.Errorf("with the restored database: %v", err)
 	}
 	if got := w.get(ended.ID); !got.State.Ended() {
-		t.Errorf("what was ended is %s", got.State)
+		t.Errorf("the ended sandbox is %s", got.State)
 	}
 	eventually(t, "nothing kept aside", func() bool { list, err := register.Unclaimed(dir); return err == nil && len(list) == 0 })
 	if p := w.Problems(); len(p) != 0 {
 		t.Errorf("problems: %q", p)
 	}
 	if err := w.Terminate(w.me(), restored.ID); err != nil || running() != 0 {
-		t.Errorf("registered after the end: %d, %v", running(), err)
+		t.Errorf("machines registered at the end: %d, %v", running(), err)
 	}
 }
 
-func TestNothingIsRemovedThatADoubtfulDatabaseDoesNotKnow(t *testing.T) {
+func TestADatabaseInDoubtRemovesNothing(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	for _, doubtful := range []bool{true, false} {
@@ -99,7 +99,7 @@ func TestNothingIsRemovedThatADoubtfulDatabaseDoesNotKnow(t *testing.T) {
 			t.Fatal(err)
 		}
 		if lives := w.host.Machine(sb.ID) != nil; lives != doubtful {
-			t.Errorf("with a database in doubt: %v; the machine lives: %v", doubtful, lives)
+			t.Errorf("with a database in doubt: %v; the machine is running: %v", doubtful, lives)
 		}
 	}
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/bothy-dev/bothy/api/rest"
 )
 
-// maxStops bounds what a reader opens who follows a create from the API to the engine.
+// maxStops limits how many functions and files a create passes from the API to the engine.
 const maxStops = 25
 
-// TestACreateWalksAsWritten compares the way of a create with docs/architecture.md: its numbered
-// functions are those that call each other down to the engine, and each calls those below it.
-func TestACreateWalksAsWritten(t *testing.T) {
+// TestACreateFollowsTheDocumentation compares the call chain of a create with docs/architecture.md: its
+// numbered functions call each other down to the engine, and each calls the functions listed below it.
+func TestACreateFollowsTheDocumentation(t *testing.T) {
 	page, err := os.ReadFile("../docs/architecture.md")
 	if err != nil {
 		t.Fatal(err)
@@ -42,11 +42,11 @@ func TestACreateWalksAsWritten(t *testing.T) {
 		}
 	}
 	if stops > maxStops {
-		t.Errorf("a create has %d stops, and may have %d", stops, maxStops)
+		t.Errorf("a create has %d stops, but at most %d are allowed", stops, maxStops)
 	}
 	passed, files := passedByCreate(t)
 	if want := append(passed, "Engine.Start"); !slices.Equal(listed, want) {
-		t.Errorf("the page lists\n%v\nand a create passes\n%v", listed, want)
+		t.Errorf("the page lists\n%v\nbut a create passes through\n%v", listed, want)
 	}
 	for at, names := range asked {
 		for _, name := range names {
@@ -57,8 +57,8 @@ func TestACreateWalksAsWritten(t *testing.T) {
 	}
 }
 
-// passedByCreate names the functions on the way of a create to the engine, and gives the text of
-// the file of each.
+// passedByCreate returns the names of the functions that a create passes through on its way to the
+// engine, and the text of the file of each.
 func passedByCreate(t *testing.T) (names []string, files map[string]string) {
 	const module = "github.com/bothy-dev/bothy/"
 	root, err := filepath.Abs("..")
@@ -77,12 +77,12 @@ func passedByCreate(t *testing.T) (names []string, files map[string]string) {
 			passed = append(passed, f)
 		}
 		for _, f := range slices.Backward(passed) {
-			file := strings.TrimPrefix(strings.TrimPrefix(f.File, module), root+"/") // as it was built
+			file := strings.TrimPrefix(strings.TrimPrefix(f.File, module), root+"/") // without the path of the build
 			folder := filepath.Dir(file)
 			if !strings.HasPrefix(f.Function, module) || strings.HasSuffix(file, "_test.go") || folder == "engine/fake" {
 				continue
 			}
-			// A function in a function is not opened by itself, and is named after those around it.
+			// Function literals are not listed, since they are named after the functions around them.
 			name := regexp.MustCompile(`\[\.\.\.\]|\.func[0-9.]+|[()*]`).ReplaceAllString(f.Function, "")
 			words := strings.Split(name, ".")
 			words = words[len(words)-2:]
@@ -119,7 +119,7 @@ func passedByCreate(t *testing.T) (names []string, files map[string]string) {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusCreated {
-		t.Fatalf("the create was answered with %s", answer.Status)
+		t.Fatalf("the create ended with %s", answer.Status)
 	}
 	return names, files
 }

@@ -10,10 +10,10 @@ func TestFreeMemory(t *testing.T) {
 		"":                        1 << 30,
 	} {
 		if got := availableMB(text); got != want {
-			t.Errorf("of %q %d MB are available, want %d", text, got, want)
+			t.Errorf("%q gives %d MB available, want %d", text, got, want)
 		}
 	}
 	if got := freeMemoryMB(); got <= 0 || got == 1<<30 {
-		t.Errorf("this host has %d MB left", got)
+		t.Errorf("this host has %d MB available", got)
 	}
 }

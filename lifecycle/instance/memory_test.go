@@ -8,8 +8,7 @@ import (
 func TestOverLimit(t *testing.T) {
 	var o overLimit
 	now := time.Unix(1000, 0)
-	// over is what happens to a sandbox that is over its limit for a time, and
-	// whose guest takes its own time to kill.
+	// over lets a sandbox be over its limit for a time, with a guest that takes a given time to kill.
 	var freed int64
 	over := func(d, killing time.Duration) overAction {
 		for end := now.Add(d); now.Before(end); now = now.Add(5 * time.Millisecond) {
@@ -18,7 +17,7 @@ func TestOverLimit(t *testing.T) {
 				o.ask(300 << 20)
 				for until := now.Add(killing); now.Before(until); now = now.Add(5 * time.Millisecond) {
 					if o.next(now, 300<<20, 256<<20) != waitNow {
-						t.Fatal("the guest was asked again before it had answered")
+						t.Fatal("the guest was called again before it had answered")
 					}
 				}
 				o.killed(now, freed)
@@ -31,31 +30,31 @@ func TestOverLimit(t *testing.T) {
 	below := func(d time.Duration) { now = now.Add(d) }
 	for range 5 {
 		if over(9*time.Second, 10*time.Millisecond) == endNow {
-			t.Fatal("it was ended within its time")
+			t.Fatal("it was ended too early")
 		}
 		below(2 * time.Second)
 	}
 	if over(9*time.Second, 3*time.Second) == endNow {
-		t.Fatal("it was ended within its time, with a slow guest")
+		t.Fatal("it was ended too early with a slow guest")
 	}
 	below(2 * time.Second)
 	if over(12*time.Second, 10*time.Millisecond) != endNow {
-		t.Error("it was not ended when its time was over")
+		t.Error("it was not ended in time")
 	}
 	below(2 * time.Second)
 	if over(15*time.Second, 3*time.Second) != endNow {
-		t.Error("with a slow guest, it was not ended when its time was over")
+		t.Error("it was not ended in time with a slow guest")
 	}
 	below(5 * time.Second)
 	freed = 200 << 20
 	if over(15*time.Second, 10*time.Millisecond) != endNow {
-		t.Error("it was not ended although nothing of what was killed came back")
+		t.Error("it was not ended although the kills freed no memory")
 	}
 }
 
-// While the memory of a killed process is on its way back, nobody else dies for
-// it; one who takes more at that time does.
-func TestOverLimitWaitsForWhatWasKilled(t *testing.T) {
+// While the memory of a killed process is being freed no other process is killed, unless usage grows
+// meanwhile.
+func TestOverLimitWaitsForFreedMemory(t *testing.T) {
 	const mb = 1 << 20
 	now := time.Unix(1000, 0)
 	for _, c := range []struct {
@@ -64,14 +63,14 @@ func TestOverLimitWaitsForWhatWasKilled(t *testing.T) {
 		after time.Duration
 		want  overAction
 	}{
-		{"nothing came back yet", 300 * mb, time.Second, waitNow},
-		{"a little came back", 290 * mb, time.Second, waitNow},
-		{"most came back just now", 150 * mb, time.Second, waitNow},
-		{"it never comes back", 360 * mb, givesBack, killNow},
+		{"nothing was freed yet", 300 * mb, time.Second, waitNow},
+		{"a little was freed", 290 * mb, time.Second, waitNow},
+		{"most was freed just now", 150 * mb, time.Second, waitNow},
+		{"it is never freed", 360 * mb, givesBack, killNow},
 	} {
 		var o overLimit
 		if o.next(now, 300*mb, 128*mb) != killNow {
-			t.Fatal("it does not begin with a kill")
+			t.Fatal("the first step is not a kill")
 		}
 		o.ask(300 * mb)
 		o.killed(now, 200*mb)
@@ -81,17 +80,16 @@ func TestOverLimitWaitsForWhatWasKilled(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 		if got := o.next(at.Add(givesBack), c.used, 128*mb); got != killNow {
-			t.Errorf("%s, and no more comes back: got %v", c.name, got)
+			t.Errorf("%s, and no more is freed: got %v", c.name, got)
 		}
 		if got := o.next(at.Add(settles), 150*mb, 128*mb); c.used == 150*mb && got != killNow {
-			t.Errorf("%s, and no more comes: got %v", c.name, got)
+			t.Errorf("%s, and usage does not grow: got %v", c.name, got)
 		}
 	}
 }
 
-// One who takes what a killed process gave back dies at once: whoever holds the
-// sandbox still meanwhile does so for a time only.
-func TestOverLimitKnowsTheNext(t *testing.T) {
+// A process that allocates the memory that a killed one freed is killed at once.
+func TestOverLimitKillsTheNextProcess(t *testing.T) {
 	const mb = 1 << 20
 	var o overLimit
 	now := time.Unix(1000, 0)
@@ -100,24 +98,24 @@ func TestOverLimitKnowsTheNext(t *testing.T) {
 		return o.next(now, used*mb, 256*mb)
 	}
 	if next(0, 200) != waitNow || next(5*time.Millisecond, 260) != killNow {
-		t.Fatal("it does not begin with a kill")
+		t.Fatal("the first step is not a kill")
 	}
 	o.ask(260 * mb)
-	// The answer is slow: meanwhile all comes back, and somebody takes it again.
+	// The guest answers slowly: meanwhile all memory is freed and another process allocates it.
 	for _, used := range []int64{265, 272, 120, 20, 150, 272} {
 		if next(50*time.Millisecond, used) != waitNow {
-			t.Errorf("somebody was killed at %d MB", used)
+			t.Errorf("a process was killed at %d MB", used)
 		}
 	}
 	o.killed(now, 240*mb)
 	if next(killPause, 272) != killNow {
-		t.Error("nobody was killed although somebody took more")
+		t.Error("no process was killed although usage grew")
 	}
 	o.ask(272 * mb)
 	o.killed(now, 250*mb)
-	for _, used := range []int64{272, 260, 250, 260} { // it comes back slowly, and others move
+	for _, used := range []int64{272, 260, 250, 260} { // it is freed slowly, while other processes allocate a little
 		if next(killPause, used) != waitNow {
-			t.Errorf("somebody was killed at %d MB for what is on its way back", used)
+			t.Errorf("a process was killed at %d MB for memory that is being freed", used)
 		}
 	}
 }

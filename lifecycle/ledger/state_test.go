@@ -6,7 +6,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// Every way in which a sandbox comes to run counts against its project's plan, once.
+// Every way in which a sandbox starts running counts once against its project's plan.
 func TestWhatCountsAsAStart(t *testing.T) {
 	begins := map[[2]bothy.State]bool{
 		{"", bothy.StateStarting}: true, {"", bothy.StateRunning}: true,

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// Each failure has the next attempt wait twice as long, and after the last one none is
-// made any more.
-func TestEachFailureHasTheNextAttemptWaitLonger(t *testing.T) {
+// Each failure doubles the wait before the next attempt, and after the last one there are no more.
+func TestFailuresBackOff(t *testing.T) {
 	if !(failures{}).over(time.Now()) {
-		t.Error("what has not failed has to wait")
+		t.Error("there is a wait before the first failure")
 	}
 	at, wait := time.Now(), poolFailed
 	for count := 1; count < poolTries; count++ {
@@ -20,6 +19,6 @@ func TestEachFailureHasTheNextAttemptWaitLonger(t *testing.T) {
 		wait *= 2
 	}
 	if (failures{poolTries, at}).over(at.Add(1000 * time.Hour)) {
-		t.Errorf("after %d failures there is another attempt", poolTries)
+		t.Errorf("there is another attempt after %d failures", poolTries)
 	}
 }

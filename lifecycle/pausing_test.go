@@ -13,14 +13,13 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
-// visitor is a request that comes while its sandbox is being paused.
+// visitor is a request that arrives while its sandbox is being paused.
 type visitor struct {
 	ask    func(context.Context) error
 	answer chan error
 }
 
-// visits has requests come at a step of the pause that follows, and the step end,
-// as err says, once all of them wait for it.
+// visits sends requests at a step of the next pause. Once all of them wait, the step returns err.
 func (w *world) visits(id, step string, err error, asks ...func(context.Context) error) []*visitor {
 	w.t.Helper()
 	var all []*visitor
@@ -44,7 +43,7 @@ func (w *world) run(id, line string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		res, err := w.Exec(ctx, id, bothy.ExecRequest{Command: bothy.Command{Line: line}})
 		if err == nil && res.Stdout != line {
-			err = errors.New("it answered " + res.Stdout)
+			err = errors.New("unexpected output: " + res.Stdout)
 		}
 		return err
 	}
@@ -57,13 +56,13 @@ func answers(t *testing.T, all []*visitor) (errs []error) {
 		case err := <-v.answer:
 			errs = append(errs, err)
 		case <-time.After(time.Minute):
-			t.Fatal("one was never answered")
+			t.Fatal("a request was never answered")
 		}
 	}
 	return errs
 }
 
-// ran lists what all guests were told to run.
+// ran lists the commands of all guests.
 func (g *guests) ran() (lines []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,7 +81,7 @@ func (g *guests) count() int {
 	return len(g.all)
 }
 
-func TestWhoComesWhileASandboxFallsAsleepWaitsAndWakesIt(t *testing.T) {
+func TestRequestsDuringAPauseWaitAndResume(t *testing.T) {
 	fallAsleep := map[string]func(*world, *bothy.Sandbox){
 		"idle": func(w *world, _ *bothy.Sandbox) { w.clock.pass(2 * time.Minute) },
 		"told": func(w *world, sb *bothy.Sandbox) { w.pause(sb.ID) },
@@ -104,7 +103,7 @@ func TestWhoComesWhileASandboxFallsAsleepWaitsAndWakesIt(t *testing.T) {
 					}
 				}
 				if got := w.guests.ran(); !slices.Equal(got, []string{"one", "two"}) || len(first.lines) != 0 {
-					t.Errorf("ran %v, of which %v while it was being written", got, first.lines)
+					t.Errorf("ran %v, of which %v during the pause", got, first.lines)
 				}
 				if got := w.get(sb.ID); got.State != bothy.StateRunning || w.guests.count() != 2 {
 					t.Errorf("it is %s after %d starts", got.State, w.guests.count())
@@ -114,7 +113,7 @@ func TestWhoComesWhileASandboxFallsAsleepWaitsAndWakesIt(t *testing.T) {
 	}
 }
 
-func TestWhoComesWhileASandboxIsPausedForGood(t *testing.T) {
+func TestRequestsDuringAPauseWithoutAutoResumeAreRefused(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	all := w.visits(sb.ID, "lifecycle.frozen", nil, w.run(sb.ID, "one"), func(ctx context.Context) error {
@@ -130,7 +129,7 @@ func TestWhoComesWhileASandboxIsPausedForGood(t *testing.T) {
 	}
 }
 
-func TestWhoComesWhileAPauseFailsIsServed(t *testing.T) {
+func TestRequestsDuringAFailingPauseAreServed(t *testing.T) {
 	for _, step := range []string{"lifecycle.freeze", "lifecycle.frozen", "lifecycle.sealed", "lifecycle.move.paused"} {
 		t.Run(step, func(t *testing.T) {
 			w := newWorld(t)
@@ -138,13 +137,13 @@ func TestWhoComesWhileAPauseFailsIsServed(t *testing.T) {
 			boom := errors.New("boom")
 			all := w.visits(sb.ID, step, boom, w.run(sb.ID, "one"))
 			if _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); !errors.Is(err, boom) {
-				t.Fatalf("paused with %v", err)
+				t.Fatalf("the pause ended with %v", err)
 			}
 			if err := answers(t, all)[0]; err != nil {
 				t.Error(err)
 			}
 			if err := w.run(sb.ID, "two")(w.me()); err != nil {
-				t.Errorf("later: %v", err)
+				t.Errorf("a later pause: %v", err)
 			}
 			if got := w.guests.last().lines; !slices.Equal(got, []string{"one", "two"}) || w.guests.count() != 1 {
 				t.Errorf("ran %v in the last of %d machines", got, w.guests.count())
@@ -153,8 +152,7 @@ func TestWhoComesWhileAPauseFailsIsServed(t *testing.T) {
 	}
 }
 
-// An idle sandbox whose pause fails is awake as before, also when it fails before
-// it begins.
+// An idle sandbox whose pause fails keeps running, even if the pause fails before it begins.
 func TestIdlePauseThatFails(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{IdleSeconds: 60, AutoResume: true, TimeoutSeconds: seconds(0)})
@@ -169,7 +167,7 @@ func TestIdlePauseThatFails(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsForAPauseMayLeave(t *testing.T) {
+func TestWaitingForAPauseCanBeCancelled(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{AutoResume: true})
 	ctx, cancel := context.WithCancel(w.me())
@@ -183,15 +181,15 @@ func TestWhoWaitsForAPauseMayLeave(t *testing.T) {
 	}))
 	w.pause(sb.ID)
 	if err := <-answer; !errors.Is(err, context.Canceled) {
-		t.Errorf("answered %v", err)
+		t.Errorf("the request ended with %v", err)
 	}
 	if got := w.get(sb.ID); got.State != bothy.StatePaused {
 		t.Errorf("it is %s", got.State)
 	}
 }
 
-// What wakes a sandbox holds the machine that it woke, and not the one before.
-func TestWhatWakesASandboxHoldsIt(t *testing.T) {
+// A request that resumes a sandbox keeps the new machine in use, not the one before.
+func TestARequestThatResumesKeepsTheMachineInUse(t *testing.T) {
 	for name, open := range map[string]func(context.Context, *world, string) (io.Closer, error){
 		"file": func(ctx context.Context, w *world, id string) (io.Closer, error) {
 			r, _, err := w.Files().Read(ctx, id, "/f", "")
@@ -216,7 +214,7 @@ func TestWhatWakesASandboxHoldsIt(t *testing.T) {
 			w.clock.pass(2 * time.Minute)
 			m, err := w.Metrics(w.me(), sb.ID)
 			if err != nil || len(m.HeldAwakeBy) != 1 {
-				t.Fatalf("held awake by %+v, %v", m, err)
+				t.Fatalf("the metrics are %+v, %v", m, err)
 			}
 			opened.Close()
 			w.visits(sb.ID, "lifecycle.frozen", nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/fake"
 )
 
-// rest lets enough time go by for a machine to be looked at, twice.
+// rest advances the clock far enough for two checks for idle machines.
 func (w *world) rest() {
 	w.clock.pass(7 * time.Second)
 	w.clock.pass(2 * time.Second)
@@ -23,7 +23,7 @@ func (w *world) exec(id string) {
 	}
 }
 
-// peek finds a machine without the help of an engine, which would thaw it.
+// peek returns a machine without the engine, which would thaw it.
 func (w *world) peek(id string) *fake.Machine {
 	w.t.Helper()
 	m := w.host.Machine(id)
@@ -33,16 +33,16 @@ func (w *world) peek(id string) *fake.Machine {
 	return m
 }
 
-func TestAnIdleMachineIsFrozenAndThawedOnTouch(t *testing.T) {
+func TestAnIdleMachineIsFrozenAndThawedOnUse(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	m := w.peek(sb.ID)
 	if w.rest(); !m.Frozen() {
-		t.Fatal("nothing goes on in it, and it is not frozen")
+		t.Fatal("it is idle but not frozen")
 	}
-	// To look does not wake it.
+	// Reading its state does not thaw it.
 	if _, err := w.Metrics(w.me(), sb.ID); err != nil || !m.Frozen() {
-		t.Errorf("a look woke it, or failed: %v", err)
+		t.Errorf("reading its state thawed it or failed: %v", err)
 	}
 	if got := w.get(sb.ID); got.State != bothy.StateRunning {
 		t.Errorf("it is %s", got.State)
@@ -51,17 +51,17 @@ func TestAnIdleMachineIsFrozenAndThawedOnTouch(t *testing.T) {
 		t.Error("a command ran in a frozen machine")
 	}
 	if w.clock.pass(3 * time.Second); m.Frozen() {
-		t.Error("frozen although somebody has just used it")
+		t.Error("it is frozen although it was just used")
 	}
 	if w.rest(); !m.Frozen() {
-		t.Error("it did not come to rest again")
+		t.Error("it was not frozen again")
 	}
 	if err := w.Terminate(w.me(), sb.ID); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestWhatSomebodyRunsIsNotFrozen(t *testing.T) {
+func TestMachinesInUseAreNotFrozen(t *testing.T) {
 	w := newWorld(t)
 	for name, stats := range map[string]bothy.GuestStats{
 		"a command":                  {Processes: 2, Commands: 1},
@@ -81,22 +81,22 @@ func TestWhatSomebodyRunsIsNotFrozen(t *testing.T) {
 	}
 }
 
-func TestAnInterpreterIsItsUsersOnceCodeRan(t *testing.T) {
+func TestAnInterpreterCountsAsInUseOnceCodeRan(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2, Interpreters: 1})
 	m := w.peek(sb.ID)
 	if w.rest(); !m.Frozen() {
-		t.Fatal("a warm interpreter that nobody has used keeps it awake")
+		t.Fatal("an unused warm interpreter prevents freezing")
 	}
 	_, _ = w.RunCode(w.me(), sb.ID, bothy.CodeRequest{Code: "start a thread"})
 	w.rest()
 	if w.clock.pass(time.Hour); m.Frozen() {
-		t.Error("frozen, with code of its user's")
+		t.Error("it is frozen although user code ran in the interpreter")
 	}
 }
 
-func TestAConnectionKeepsAMachineAwake(t *testing.T) {
+func TestAConnectionPreventsFreezing(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	w.guests.last().ports = map[uint16]bool{8000: true}
@@ -108,15 +108,15 @@ func TestAConnectionKeepsAMachineAwake(t *testing.T) {
 	}
 	w.rest()
 	if w.clock.pass(time.Hour); m.Frozen() {
-		t.Error("frozen under a connection")
+		t.Error("it is frozen with an open connection")
 	}
 	c.Close()
 	if w.rest(); !m.Frozen() {
-		t.Error("awake after the connection's end")
+		t.Error("it is not frozen after the connection ended")
 	}
 }
 
-func TestAFrozenMachineCanBePausedCopiedAndFoundAgain(t *testing.T) {
+func TestAFrozenMachineCanBePausedCopiedAndRecovered(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	w.rest()
@@ -124,7 +124,7 @@ func TestAFrozenMachineCanBePausedCopiedAndFoundAgain(t *testing.T) {
 		t.Error(err)
 	}
 	if w.rest(); !w.peek(sb.ID).Frozen() {
-		t.Fatal("not frozen again after a snapshot")
+		t.Fatal("it was not frozen again after a snapshot")
 	}
 	if _, err := w.Fork(w.me(), sb.ID, bothy.ForkRequest{Count: 2}); err != nil {
 		t.Error(err)
@@ -132,7 +132,7 @@ func TestAFrozenMachineCanBePausedCopiedAndFoundAgain(t *testing.T) {
 	w.rest()
 	w.restart()
 	if w.peek(sb.ID).Frozen() {
-		t.Error("a new server found it and left it frozen")
+		t.Error("a new server recovered it but left it frozen")
 	}
 	w.exec(sb.ID)
 	w.guests.last().setStats(bothy.GuestStats{Processes: 1})
@@ -152,12 +152,12 @@ func TestReadyMachinesAreFrozenUntilTheyAreClaimed(t *testing.T) {
 	w.restart()
 	w.StartPool()
 	eventually(t, "one is ready", func() bool { return w.Pool(t.Context()).Ready == 1 })
-	// A warm interpreter of nobody's is no reason to stay awake.
+	// A warm interpreter of a ready machine does not prevent freezing.
 	w.guests.last().setStats(bothy.GuestStats{Processes: 5, Interpreters: 1})
 	w.rest()
 	id := w.host.IDs()[0]
 	if !w.peek(id).Frozen() {
-		t.Fatal("a ready machine costs clocks")
+		t.Fatal("a ready machine is not frozen")
 	}
 	sb := w.create(bothy.SandboxCreate{Template: "t"})
 	if sb.ID != id || w.peek(id).Frozen() {
