@@ -141,12 +141,12 @@ func (t Target) Answer(ctx context.Context, ids ...string) error {
 
 // Names of the measures of what was paused, copied or rolled back.
 const (
-	Resume       = "resume"
-	Pause        = "pause"
-	StandStill   = "live_snapshot"
-	LiveSnapshot = "live_snapshot_call"
-	QuietGap     = "quiet_gap"
-	Rollback     = "rollback"
+	Resume             = "resume"
+	Pause              = "pause"
+	LiveSnapshotFreeze = "live_snapshot"
+	LiveSnapshot       = "live_snapshot_call"
+	QuietGap           = "quiet_gap"
+	Rollback           = "rollback"
 )
 
 // ForkOf names the measure of n copies.
@@ -187,7 +187,7 @@ func TakeLive(h *Held) Subject {
 		if err != nil {
 			return err
 		}
-		record(StandStill, gap)
+		record(LiveSnapshotFreeze, gap)
 		record(LiveSnapshot, float64(took.Microseconds())/1000)
 		if err := h.Client.Snapshots.DeleteSnapshot(ctx, n.ID); err != nil {
 			return err
@@ -219,9 +219,9 @@ func ForkAll(h *Held, n int) Subject {
 	}}
 }
 
-// TurnBack is a subject: from the request to roll back to an earlier snapshot until a command
+// RollBack is a subject: from the request to roll back to an earlier snapshot until a command
 // has answered. The state before it is kept, and deleted afterwards.
-func TurnBack(h *Held, to *bothy.Snapshot) Subject {
+func RollBack(h *Held, to *bothy.Snapshot) Subject {
 	return Subject{Name: "bothy", Once: func(ctx context.Context, record Record) error {
 		begun := time.Now()
 		if _, err := h.Client.Snapshots.Rollback(ctx, h.ID, to.ID); err != nil {

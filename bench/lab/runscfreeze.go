@@ -200,7 +200,7 @@ func (c *Container) Checkpoint() bench.Subject {
 		if err != nil {
 			return err
 		}
-		record(bench.StandStill, gap)
+		record(bench.LiveSnapshotFreeze, gap)
 		record(bench.LiveSnapshot, float64(took.Microseconds())/1000)
 		gap, err = bench.Gap(ctx, c, func() error { time.Sleep(took); return nil })
 		record(bench.QuietGap, gap)

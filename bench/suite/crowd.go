@@ -12,7 +12,7 @@ import (
 )
 
 var crowdJobs = []job{
-	{names: []string{"exec_beside_hogs", "hog_least_share"}, usual: 200, quick: 20, run: besideHogs},
+	{names: []string{"exec_beside_hogs", "hog_least_share"}, usual: 200, quick: 20, run: execUnderLoad},
 }
 
 const (
@@ -24,9 +24,9 @@ const (
 	warmUp, thinking, shared = 3 * time.Second, 50 * time.Millisecond, 10 * time.Second
 )
 
-// besideHogs measures how long a command takes in an otherwise idle sandbox while others
+// execUnderLoad measures how long a command takes in an otherwise idle sandbox while others
 // compute, and how the smallest share of those compares with a fair one.
-func besideHogs(ctx context.Context, b *bed, n int) error {
+func execUnderLoad(ctx context.Context, b *bed, n int) error {
 	t, err := b.cold(ctx)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ var frozenJobs = []job{
 	frozenJob("resume_512mb", bench.Resume, 512, 5, 2, func(_ context.Context, h *bench.Held) (bench.Subject, error) {
 		return bench.PauseAndResume(h), nil
 	}, (*lab.Container).Restore),
-	frozenJob("live_snapshot_small", bench.StandStill, 0, 15, 3, func(_ context.Context, h *bench.Held) (bench.Subject, error) {
+	frozenJob("live_snapshot_small", bench.LiveSnapshotFreeze, 0, 15, 3, func(_ context.Context, h *bench.Held) (bench.Subject, error) {
 		return bench.TakeLive(h), nil
 	}, func(c *lab.Container) (bench.Subject, error) { return c.Checkpoint(), nil }),
 	frozenJob(bench.ForkOf(forks), bench.ForkOf(forks), 0, 5, 2, func(_ context.Context, h *bench.Held) (bench.Subject, error) {
@@ -27,7 +27,7 @@ var frozenJobs = []job{
 	}, func(c *lab.Container) (bench.Subject, error) { return c.Fork(forks), nil }),
 	frozenJob(bench.Rollback, bench.Rollback, 0, 15, 3, func(ctx context.Context, h *bench.Held) (bench.Subject, error) {
 		to, err := h.Client.Snapshots.CreateSnapshot(ctx, h.ID, bothy.SnapshotCreate{Name: "then"})
-		return bench.TurnBack(h, to), err
+		return bench.RollBack(h, to), err
 	}, (*lab.Container).Rollback),
 }
 

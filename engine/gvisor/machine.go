@@ -253,8 +253,8 @@ func (m *Machine) cause(status unix.WaitStatus, known bool) bothy.Exit {
 		return bothy.Exit{Reason: bothy.EndOutOfMemory, Detail: fmt.Sprintf("the sandbox used more than its %d MB of memory so quickly that no single process could be stopped in time; give it more with memory_mb", m.limits.MemoryMB)}
 	}
 	if tail := panicOutput(m.dir); tail != "" {
-		m.e.log.Error("sentry failed", "sandbox", m.ID(), "last_words", tail)
-		return bothy.Exit{Reason: bothy.EndError, Detail: fmt.Sprintf("the sandbox's kernel failed (%s); the server's log has its last words", firstLine(tail))}
+		m.e.log.Error("sentry failed", "sandbox", m.ID(), "panic_output", tail)
+		return bothy.Exit{Reason: bothy.EndError, Detail: fmt.Sprintf("the sandbox's kernel failed (%s); the server's log has its panic output", firstLine(tail))}
 	}
 	if how := process.Ended(status, known); !known || status != 0 {
 		m.e.log.Error("sentry ended by itself", "sandbox", m.ID(), "how", how)

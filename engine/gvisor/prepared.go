@@ -135,7 +135,7 @@ func (e *Engine) takeSpare(kind bothy.MachineSpec) *preparedSentry {
 		if process.Alive(p.sb.Getpid()) {
 			return p
 		}
-		e.log.Warn("a spare sentry has ended by itself", "last_words", panicOutput(p.dir))
+		e.log.Warn("a spare sentry has ended by itself", "panic_output", panicOutput(p.dir))
 		go p.destroy()
 	}
 	return nil

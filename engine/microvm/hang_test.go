@@ -62,7 +62,7 @@ func TestKilledMachineSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-m.Done()
-	if x := m.Exit(); x.Reason != bothy.EndError || x.Detail != "the sandbox's machine was killed from outside by signal 9 (SIGKILL); the server's log has its last words" {
+	if x := m.Exit(); x.Reason != bothy.EndError || x.Detail != "the sandbox's machine was killed from outside by signal 9 (SIGKILL); the server's log has its console output" {
 		t.Errorf("the machine ended with %+v", x)
 	}
 }

@@ -112,7 +112,7 @@ func (m *Machine) cause(said []byte, how string) bothy.Exit {
 	if m.ending {
 		return bothy.Exit{Reason: bothy.EndTerminated, Detail: "the sandbox was terminated"}
 	}
-	m.e.log.Warn("machine ended by itself", "sandbox", m.ID(), "how", how, "oom_kills", m.group.OOMKills(), "last_words", string(tail(said, 2000)))
+	m.e.log.Warn("machine ended by itself", "sandbox", m.ID(), "how", how, "oom_kills", m.group.OOMKills(), "console", string(tail(said, 2000)))
 	last := vm.FindFailure(said)
 	switch {
 	case m.diskFull:
@@ -128,7 +128,7 @@ func (m *Machine) cause(said []byte, how string) bothy.Exit {
 	if last != "" {
 		return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's machine failed: " + last}
 	}
-	return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's machine " + how + "; the server's log has its last words"}
+	return bothy.Exit{Reason: bothy.EndError, Detail: "the sandbox's machine " + how + "; the server's log has its console output"}
 }
 
 // watchNews calls fn with a machine's notifications, until ctx ends.

@@ -147,7 +147,7 @@ func (s *Server) Start(failpoints ...string) error {
 	go func() {
 		_ = cmd.Wait() // the state says how it ended
 		select {
-		case <-followed: // its last words are in the log
+		case <-followed: // the rest of its output is in the log
 		case <-time.After(outputPatience):
 		}
 		ended <- cmd.ProcessState

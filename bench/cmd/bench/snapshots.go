@@ -23,7 +23,7 @@ const (
 )
 
 // wanted are the medians to reach, in milliseconds.
-type wanted struct{ resume, standStill, fork, rollback float64 }
+type wanted struct{ resume, freeze, fork, rollback float64 }
 
 // snapshots measures a small sandbox, and one with 512 MB of memory.
 func snapshots(ctx context.Context, l *lab.Lab, b *book, n int) error {
@@ -88,10 +88,10 @@ func frozen(ctx context.Context, l *lab.Lab, s *lab.Server, r *lab.Runsc, b *boo
 		most     float64
 		subjects []bench.Subject
 	}{
-		{[]string{bench.StandStill, bench.LiveSnapshot, bench.QuietGap}, most.standStill, []bench.Subject{bench.TakeLive(h), c.Checkpoint()}},
+		{[]string{bench.LiveSnapshotFreeze, bench.LiveSnapshot, bench.QuietGap}, most.freeze, []bench.Subject{bench.TakeLive(h), c.Checkpoint()}},
 		{[]string{bench.Resume, bench.Pause}, most.resume, []bench.Subject{bench.PauseAndResume(h), restore}},
 		{[]string{bench.ForkOf(forks)}, most.fork, []bench.Subject{bench.ForkAll(h, forks), c.Fork(forks)}},
-		{[]string{bench.Rollback}, most.rollback, []bench.Subject{bench.TurnBack(h, to), back}},
+		{[]string{bench.Rollback}, most.rollback, []bench.Subject{bench.RollBack(h, to), back}},
 	} {
 		if one.measures[0] == bench.ForkOf(forks) && mb > forkMost {
 			continue
@@ -135,9 +135,9 @@ func growth(ctx context.Context, l *lab.Lab, b *book, n int) error {
 		}
 	}
 	b.plots = append(b.plots, draw(b, bench.Resume, "until a paused sandbox has answered"),
-		draw(b, bench.StandStill, "a program stands still for a live snapshot"),
+		draw(b, bench.LiveSnapshotFreeze, "a live snapshot freezes a program"),
 		draw(b, bench.ForkOf(forks), fmt.Sprintf("until %d forks have answered", forks)),
-		draw(b, bench.Rollback, "until a sandbox that was turned back has answered"))
+		draw(b, bench.Rollback, "until a sandbox that was rolled back has answered"))
 	return nil
 }
 

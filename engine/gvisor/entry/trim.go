@@ -45,7 +45,7 @@ func init() { state.Register((*trimmer)(nil)) }
 
 // InvalidateUnsavable releases untouched pages.
 func (*trimmer) InvalidateUnsavable(ctx context.Context) error {
-	deferGCFor(standStill)
+	deferGCFor(checkpointTime)
 	kmem.spare()
 	trim(kernel.KernelFromContext(ctx))
 	for _, later := range []time.Duration{time.Second, 4 * time.Second, 16 * time.Second} {
@@ -54,9 +54,9 @@ func (*trimmer) InvalidateUnsavable(ctx context.Context) error {
 	return nil
 }
 
-// standStill is how long it takes to write a checkpoint, if there is not much to write. Garbage
-// collection was a fifth of that.
-const standStill = time.Second
+// checkpointTime is how long it takes to write a small checkpoint. Garbage collection was a fifth
+// of that.
+const checkpointTime = time.Second
 
 // worthGivingBack is how much unused memory may be kept after a checkpoint, in bytes.
 const worthGivingBack = 64 << 20

@@ -17,27 +17,27 @@ import (
 )
 
 func init() {
-	programs["tolls"] = program{about: "what keys, plans, meters and the audit cost: against a build of the server without them", bare: true, run: tolls}
-	programs["mcp"] = program{about: "a command through the door for agents, against one through REST", run: throughMCP}
+	programs["overhead"] = program{about: "the cost of keys, plans, metering and the audit: compared with a server built without them", bare: true, run: overhead}
+	programs["mcp"] = program{about: "a command through MCP, compared with REST", run: throughMCP}
 }
 
-// buildBare builds the server that does without.
+// buildBare builds a server without these.
 func buildBare(source, into string) error {
 	build := exec.Command("go", "build", "-tags", "bare", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", into, "./cmd/bothy")
 	build.Dir, build.Env = source, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the server without: %w: %s", err, out)
+		return fmt.Errorf("build the bare server: %w: %s", err, out)
 	}
 	return nil
 }
 
-// tollsAtMost is the largest part of a request that they may take.
-const tollsAtMost = 1.05
+// overheadAtMost is the largest allowed ratio between the servers.
+const overheadAtMost = 1.05
 
-// tolls takes turns between two servers that differ only in that one has keys, plans, meters and
+// overhead alternates between two servers that differ only in that one has keys, plans, meters and
 // the audit. Each turn starts when both have a sandbox ready, so that neither makes one while
 // the other is measured.
-func tolls(ctx context.Context, l *lab.Lab, b *book, n int) error {
+func overhead(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	settings := fmt.Sprintf("pool:\n  templates: [%s]\n", l.Template)
 	whole, err := l.Server(ctx, settings)
 	if err != nil {
@@ -68,7 +68,7 @@ func tolls(ctx context.Context, l *lab.Lab, b *book, n int) error {
 			if err != nil {
 				return err
 			}
-			record("tolls.create_pool", bench.Since(begun))
+			record("overhead.create_pool", bench.Since(begun))
 			gone()
 			for _, other := range servers {
 				if err := other.AwaitPool(ctx); err != nil {
@@ -81,7 +81,7 @@ func tolls(ctx context.Context, l *lab.Lab, b *book, n int) error {
 					return err
 				}
 			}
-			record("tolls.exec", bench.Since(begun))
+			record("overhead.exec", bench.Since(begun))
 			return nil
 		}}, end, nil
 	}
@@ -95,10 +95,10 @@ func tolls(ctx context.Context, l *lab.Lab, b *book, n int) error {
 		return err
 	}
 	defer endSecond()
-	bound := []bench.Bound{{Against: "without", AtMost: tollsAtMost}}
+	bound := []bench.Bound{{Against: "without", AtMost: overheadAtMost}}
 	return b.run(ctx, bench.Case{
 		N:        orElse(n, 150),
-		Measures: []bench.Measure{{Name: "tolls.create_pool", Unit: "ms", Bounds: bound}, {Name: "tolls.exec", Unit: "ms", Bounds: bound}},
+		Measures: []bench.Measure{{Name: "overhead.create_pool", Unit: "ms", Bounds: bound}, {Name: "overhead.exec", Unit: "ms", Bounds: bound}},
 		Subjects: []bench.Subject{first, second},
 	})
 }
