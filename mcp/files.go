@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/runes"
 )
 
 // Limits of what is read from a file at once.
@@ -162,15 +163,8 @@ func isText(b *[]byte, cut bool) bool {
 	if bytes.IndexByte(s, 0) >= 0 {
 		return false
 	}
-	if cut {
-		for n := 1; n < utf8.UTFMax && n < len(s); n++ {
-			if last := s[len(s)-n:]; utf8.RuneStart(last[0]) {
-				if !utf8.FullRune(last) {
-					s = s[:len(s)-n]
-				}
-				break
-			}
-		}
+	if n := runes.Partial(s); cut && n < len(s) {
+		s = s[:len(s)-n]
 	}
 	if !utf8.Valid(s) {
 		return false

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/guest/wire/processpb"
+	"github.com/bothy-dev/bothy/internal/runes"
 )
 
 const (
@@ -421,7 +422,7 @@ func (e *events) data(p piece) error {
 			return err
 		}
 	}
-	if n := cut(p.bytes); n > 0 {
+	if n := runes.Partial(p.bytes); n > 0 {
 		whole := len(p.bytes) - n
 		e.held = piece{p.stream, p.offset + int64(whole), append([]byte(nil), p.bytes[whole:]...)}
 		p.bytes = p.bytes[:whole]
@@ -458,19 +459,6 @@ func isMostlyControl(b []byte) bool {
 		}
 	}
 	return controls > 64+len(b)/8
-}
-
-// cut returns the length of an incomplete character at the end of b, or 0.
-func cut(b []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
-		if c := b[len(b)-n]; utf8.RuneStart(c) {
-			if !utf8.FullRune(b[len(b)-n:]) {
-				return n
-			}
-			return 0
-		}
-	}
-	return 0
 }
 
 func (e *events) end(end *processpb.ProcessEvent_EndEvent) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/guest/command"
 	"github.com/bothy-dev/bothy/guest/procfs"
+	"github.com/bothy-dev/bothy/internal/runes"
 )
 
 //go:embed driver/driver.sh driver/driver.py driver/driver.js driver/jupyter.py
@@ -439,7 +440,7 @@ func (c *cutter) write(ctx context.Context, b []byte, to chan<- Output) error {
 		}
 		b = b[i+len(c.mark):]
 	}
-	keep := max(partialMark(b, c.mark), partialRune(b))
+	keep := max(partialMark(b, c.mark), runes.Partial(b))
 	c.held = append([]byte(nil), b[len(b)-keep:]...)
 	return c.emit(ctx, b[:len(b)-keep], to)
 }

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/guest/command"
@@ -17,19 +16,6 @@ func partialMark(b, mark []byte) int {
 	for n := min(len(b), len(mark)-1); n > 0; n-- {
 		if bytes.HasSuffix(b, mark[:n]) {
 			return n
-		}
-	}
-	return 0
-}
-
-// partialRune returns the length of an incomplete character at the end of b.
-func partialRune(b []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
-		if c := b[len(b)-n]; utf8.RuneStart(c) {
-			if !utf8.FullRune(b[len(b)-n:]) {
-				return n
-			}
-			return 0
 		}
 	}
 	return 0

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,38 +11,16 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// get requests a path of the server outside of the API.
-func get(t *testing.T, path string, header http.Header) (int, string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hangs)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, shared.URL()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header = header
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.StatusCode, string(b)
-}
-
 func TestMetricsOfTheServer(t *testing.T) {
 	t.Parallel()
 	newBox(t, bothy.SandboxCreate{})
-	status, got := get(t, "/metrics", http.Header{"Authorization": {"Bearer " + shared.Key}})
+	status, got := shared.raw(t, http.MethodGet, "/metrics", "", http.Header{"Authorization": {"Bearer " + shared.Key}})
 	for _, want := range []string{"bothy_build_info{", `bothy_sandboxes{state="running"}`, `route="POST /v1/sandboxes"`, `bothy_events_total{type="sandbox.created"}`} {
 		if status != http.StatusOK || !strings.Contains(got, want) {
 			t.Errorf("status %d, %q is missing", status, want)
 		}
 	}
-	if status, _ := get(t, "/metrics", http.Header{}); status != http.StatusUnauthorized {
+	if status, _ := shared.raw(t, http.MethodGet, "/metrics", "", http.Header{}); status != http.StatusUnauthorized {
 		t.Errorf("without a key: %d", status)
 	}
 }
