@@ -405,14 +405,14 @@ func TestAgentsAttachIsChecked(t *testing.T) {
 	}
 }
 
-// goesOn is a command that ends once there is a file named go, and leaves a file as proof.
-const goesOn = "touch begun; until [ -e go ]; do sleep 0.1; done; touch late"
+// waitsForGo is a command that ends once there is a file named go, and leaves a file as proof.
+const waitsForGo = "touch begun; until [ -e go ]; do sleep 0.1; done; touch late"
 
 // Work ends at once when another worker takes its lease, and its result is not posted.
 func TestAgentsLeaseIsLost(t *testing.T) {
 	w := newAgentsWorld(t, 4*time.Second)
 	s := w.queue.Session(nil)
-	id := s.Start("bash", in{"command": goesOn})
+	id := s.Start("bash", in{"command": waitsForGo})
 	for w.sandbox(s.ID) == "" {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -473,7 +473,7 @@ func TestAgentsKeyIsRevoked(t *testing.T) {
 func TestAgentsInterrupt(t *testing.T) {
 	w := newAgentsWorld(t, 10*time.Second)
 	s := w.queue.Session(nil)
-	id := s.Start("bash", in{"command": goesOn})
+	id := s.Start("bash", in{"command": waitsForGo})
 	for w.sandbox(s.ID) == "" {
 		time.Sleep(10 * time.Millisecond)
 	}

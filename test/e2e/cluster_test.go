@@ -28,13 +28,13 @@ const (
 	shortLease = 15
 )
 
-// newMortalHosts is newHosts with a short lease.
-func newMortalHosts(t *testing.T, names ...string) (hosts []*server) {
+// newShortLeaseHosts is newHosts with a short lease.
+func newShortLeaseHosts(t *testing.T, names ...string) (hosts []*server) {
 	t.Helper()
-	return newHostsWith(t, func(_ int, settings, store string) (string, string) { return mortal(settings), store }, names...)
+	return newHostsWith(t, func(_ int, settings, store string) (string, string) { return withShortLease(settings), store }, names...)
 }
 
-func mortal(settings string) string { return withLease(settings, shortLease) }
+func withShortLease(settings string) string { return withLease(settings, shortLease) }
 
 func withLease(settings string, seconds int) string {
 	return strings.Replace(settings, fmt.Sprintf("lease_seconds: %d", lease), fmt.Sprintf("lease_seconds: %d", seconds), 1)
@@ -194,7 +194,7 @@ func TestAnyHostAnswers(t *testing.T) {
 // the other hosts say what became of its sandboxes.
 func TestAHostDies(t *testing.T) {
 	t.Parallel()
-	hosts := newMortalHosts(t, "one", "two")
+	hosts := newShortLeaseHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
 	b := one.boxOn(t, "one", bothy.SandboxCreate{MemoryMB: 64, Name: "runs"})
 	paused := one.boxOn(t, "one", bothy.SandboxCreate{MemoryMB: 64, Name: "paused"})
@@ -307,7 +307,7 @@ func (s *server) awaitEndOf(t *testing.T, id string) *bothy.Sandbox {
 // and then joins again.
 func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
 	t.Parallel()
-	hosts := newMortalHosts(t, "one", "two")
+	hosts := newShortLeaseHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
 	b := one.ownBox(t)
 	if err := one.Signal(syscall.SIGSTOP); err != nil {
@@ -338,7 +338,7 @@ func TestAHostThatWasGivenUpEndsItsSandboxes(t *testing.T) {
 // A host that is stopped for less time than its lease delays requests, and has no other effect.
 func TestAHostIsBrieflyUnavailable(t *testing.T) {
 	t.Parallel()
-	hosts := newMortalHosts(t, "one", "two")
+	hosts := newShortLeaseHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
 	b := one.ownBox(t)
 	if err := one.Signal(syscall.SIGSTOP); err != nil {

@@ -21,7 +21,7 @@ func (s *server) makes(id string) bool {
 // lost and can be started again.
 func TestAnyHostKnowsABuild(t *testing.T) {
 	t.Parallel()
-	hosts := newMortalHosts(t, "one", "two")
+	hosts := newShortLeaseHosts(t, "one", "two")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*hangs)
 	defer cancel()
 	req := bothy.BuildRequest{Name: "cluster-built", Dockerfile: "FROM " + templateName + "\nRUN echo be\"\"gan; until [ -e /nothing ]; do sleep 0.1; done\n"}

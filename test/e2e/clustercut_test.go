@@ -210,7 +210,7 @@ func cutHosts(t *testing.T) (one, two *server, w *wire, e *ear, b *box) {
 		if i == 0 {
 			w, store = newWire(t, store)
 		}
-		return mortal(settings) + fmt.Sprintf("network:\n  allow: [%s/32]\n", e.conn.LocalAddr().(*net.UDPAddr).IP), store
+		return withShortLease(settings) + fmt.Sprintf("network:\n  allow: [%s/32]\n", e.conn.LocalAddr().(*net.UDPAddr).IP), store
 	}
 	hosts := newHostsWith(t, change, "one", "two")
 	one, two = hosts[0], hosts[1]

@@ -294,7 +294,7 @@ func testDatabaseFails(t *testing.T, bouncer bool) {
 	// Unavailable until all sandboxes are frozen, for less than a lease.
 	now.End(syscall.SIGINT)
 	for _, s := range hosts {
-		s.awaitStill(t)
+		s.awaitFrozenByLease(t)
 	}
 	if err := now.Run(); err != nil {
 		t.Fatal(err)

@@ -272,7 +272,7 @@ func (s *server) cli(t *testing.T, program string, args ...string) (string, erro
 // A sandbox that cannot be moved stays where it is, and the command says why.
 func TestADrainThatCannotEnd(t *testing.T) {
 	t.Parallel()
-	hosts := newMortalHosts(t, "one", "two")
+	hosts := newShortLeaseHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
 	b := one.ownBox(t)
 	program, err := testserver.Program()

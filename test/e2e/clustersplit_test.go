@@ -52,18 +52,18 @@ func (f *farHosts) allUp() {
 	}
 }
 
-// standsStill is what a host logs when it freezes its sandboxes because its lease was not renewed. Idle
+// frozenByLease is what a host logs when it freezes its sandboxes because its lease was not renewed. Idle
 // sandboxes may already be frozen.
-const standsStill = "cannot renew this host's lease; its sandboxes are frozen"
+const frozenByLease = "cannot renew this host's lease; its sandboxes are frozen"
 
-// awaitStill waits until a host's sandboxes are frozen because its lease was not renewed. On a busy
+// awaitFrozenByLease waits until a host's sandboxes are frozen because its lease was not renewed. On a busy
 // computer they may have been frozen before the host is cut off.
-func (s *server) awaitStill(t *testing.T) {
+func (s *server) awaitFrozenByLease(t *testing.T) {
 	t.Helper()
 	eventually(t, "its sandboxes are frozen", func() (still bool) {
 		for _, l := range s.Log() {
 			switch {
-			case strings.Contains(l, standsStill):
+			case strings.Contains(l, frozenByLease):
 				still = true
 			case strings.Contains(l, "this host's lease is renewed"):
 				still = false
@@ -155,14 +155,14 @@ func TestHostsThroughPartitions(t *testing.T) {
 	for _, x := range []*box{b, c} {
 		x.at(two).usable()
 	}
-	one.awaitStill(t)
+	one.awaitFrozenByLease(t)
 	f.mend("one", nodeDB)
 	usable()
 
 	t.Log("all hosts and the database")
 	f.cut(nodeDB, "one", "two", "three")
 	for _, s := range f.hosts {
-		s.awaitStill(t)
+		s.awaitFrozenByLease(t)
 	}
 	f.mend(nodeDB, "one", "two", "three")
 	usable()
@@ -176,7 +176,7 @@ func TestHostsThroughPartitions(t *testing.T) {
 	}
 	a.write("/workspace/file", "later")
 	f.cut("one", nodeDB)
-	one.awaitStill(t)
+	one.awaitFrozenByLease(t)
 	eventually(t, "the sandbox that talks is frozen", func() bool { return isFrozen(t, one, talks.id) })
 	ends := leaseEnd(t, two, "one")
 	if ended := two.awaitEndOf(t, talks.id); ended.Ended.Reason != bothy.EndHostLost {

@@ -38,8 +38,8 @@ func (b *box) wantPaused(what string) {
 	}
 }
 
-// wakesWith resumes a sandbox and checks its file.
-func (b *box) wakesWith(what, sum string) {
+// resumesWith resumes a sandbox and checks its file.
+func (b *box) resumesWith(what, sum string) {
 	b.Helper()
 	if _, err := b.s.Snapshots.Resume(b.ctx, b.id, bothy.ResumeOptions{}); err != nil {
 		b.Fatalf("%s: %v", what, err)
@@ -109,7 +109,7 @@ func TestHostsSurviveFaultyObjectStorage(t *testing.T) {
 	b.wantPaused("by storage that gives back other bytes")
 	one.awaitEvent(t, b.id, bothy.EventSnapshotDamaged)
 	mend()
-	b.wakesWith("once the storage gives back what it has", sum)
+	b.resumesWith("once the storage gives back what it has", sum)
 
 	// The sandbox moves, and its new host fetches the snapshot, of which the storage has lost a chunk.
 	// The previous host still has it on its disk.
@@ -118,7 +118,7 @@ func TestHostsSurviveFaultyObjectStorage(t *testing.T) {
 	key := pieceOf(t, objects, snapshot)
 	was := objects.Get(t, "bothy", key)
 	objects.Put(t, "bothy", key, "not what was here")
-	b.wakesWith("with a piece that the other host has", sum)
+	b.resumesWith("with a piece that the other host has", sum)
 	if e := one.awaitEvent(t, b.id, bothy.EventSnapshotRepaired); e.Data["snapshot_id"] != snapshot || e.Data["repaired"] != "1" {
 		t.Errorf("the event of the repair has %v", e.Data)
 	}
@@ -169,7 +169,7 @@ func TestAHostDiesInTheMiddleOfAnUpload(t *testing.T) {
 		}
 		two.stored(t, page.Items[0].ID) // the newest
 		one.restartWithout(t)
-		b.at(two).wakesWith(at, sum)
+		b.at(two).resumesWith(at, sum)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestAHostsDiskFillsDuringTransfers(t *testing.T) {
 	}
 	at.wantPaused("after a fetch onto a full disk")
 	free()
-	at.wakesWith("once there is room", sum)
+	at.resumesWith("once there is room", sum)
 
 	filled.Add(1)
 	mend = midway(http.MethodPut, fill)
@@ -257,7 +257,7 @@ func TestAHostsDiskFillsDuringTransfers(t *testing.T) {
 	free()
 	two.stored(t, n.ID)
 	two.restartWithout(t)
-	at.wakesWith("what was carried from a disk that was full", sum)
+	at.resumesWith("what was carried from a disk that was full", sum)
 	if err := one.Start(); err != nil { // so that the test can terminate the sandboxes
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func newStoringHosts(t *testing.T, names ...string) ([]*server, *s3test.Server) 
 	folder := ownTemplates(t, templateName)
 	return newHostsWith(t, func(_ int, settings, store string) (string, string) {
 		// Otherwise each test would upload the templates and engines that all hosts have.
-		return mortal(settings) + "templates: " + folder(0) + "\nblobs: " + blobs + "\n", store
+		return withShortLease(settings) + "templates: " + folder(0) + "\nblobs: " + blobs + "\n", store
 	}, names...), objects
 }
 

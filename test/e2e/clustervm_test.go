@@ -94,7 +94,7 @@ func TestHostsRestoreAVirtualMachineOfALostHost(t *testing.T) {
 	_, blobs := newBlobs(t)
 	folder := ownTemplates(t, templateName)
 	hosts := newHostsWith(t, func(_ int, settings, store string) (string, string) {
-		return mortal(settings) + "templates: " + folder(0) + "\nblobs: " + blobs + "\nengine: {microvm: {acceleration: emulated}}\n", store
+		return withShortLease(settings) + "templates: " + folder(0) + "\nblobs: " + blobs + "\nengine: {microvm: {acceleration: emulated}}\n", store
 	}, "one", "two")
 	one, two := hosts[0], hosts[1]
 	if err := one.Stop(); err != nil {

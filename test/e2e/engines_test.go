@@ -99,11 +99,11 @@ func (l *life) counts() {
 	if err != nil {
 		l.Fatal(err)
 	}
-	l.goesOn()
+	l.continues()
 }
 
-// goesOn waits until the count has changed, which shows that its process is alive.
-func (l *life) goesOn() {
+// continues waits until the count has changed, which shows that its process is alive.
+func (l *life) continues() {
 	l.Helper()
 	before := l.run("cat /tmp/count 2>/dev/null || echo none")
 	l.run(`until [ -e /tmp/count ] && [ "$(cat /tmp/count)" != ` + before + ` ]; do sleep 0.1; done`)
@@ -140,18 +140,18 @@ func TestLifeCycleOnEveryEngine(t *testing.T) {
 			l := begin(t, s, engine, bothy.SandboxCreate{
 				Network: &bothy.Network{Mode: bothy.NetworkRestricted, AllowDomains: []string{"good.example.org"}},
 			})
-			l.saysWhatItIs()
-			l.isKeptToItsPolicy()
+			l.reportsItsEngine()
+			l.obeysItsPolicy()
 			l.counts()
 			l.note("first")
-			l.sleepsAndWakes()
-			l.isCopiedAndTurnedBack()
-			l.outlivesTheServer()
+			l.pausesAndResumes()
+			l.forksAndRollsBack()
+			l.survivesTheServer()
 		})
 	}
 }
 
-func (l *life) saysWhatItIs() {
+func (l *life) reportsItsEngine() {
 	l.Helper()
 	sb := l.get()
 	vm := l.engine == "microvm"
@@ -163,7 +163,7 @@ func (l *life) saysWhatItIs() {
 	}
 }
 
-func (l *life) isKeptToItsPolicy() {
+func (l *life) obeysItsPolicy() {
 	l.Helper()
 	const knock = "! (exec 3<>/dev/tcp/198.51.100.7/%s) 2>/dev/null"
 	l.run(strings.Replace(knock, "%s", "1001", 1))
@@ -182,7 +182,7 @@ func (l *life) isKeptToItsPolicy() {
 	l.run("! getent hosts good.example.org")
 }
 
-func (l *life) sleepsAndWakes() {
+func (l *life) pausesAndResumes() {
 	l.Helper()
 	const boot = "cat /proc/sys/kernel/random/boot_id"
 	before := l.run(boot)
@@ -200,17 +200,17 @@ func (l *life) sleepsAndWakes() {
 		l.Errorf("on %s the boot id was %s, and is %s", l.engine, before, after)
 	}
 	l.is("first")
-	l.goesOn()
+	l.continues()
 }
 
 // identity prints values that must differ between any two sandboxes.
 const identity = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id; head -c 16 /dev/urandom | base64; echo $BOTHY_COMMAND_ID"
 
-func (l *life) isCopiedAndTurnedBack() {
+func (l *life) forksAndRollsBack() {
 	l.Helper()
 	then, err := l.s.Snapshots.CreateSnapshot(l.ctx, l.id, bothy.SnapshotCreate{Name: "then"})
 	l.must(err)
-	l.goesOn()
+	l.continues()
 	l.note("second")
 	copies, err := l.s.Snapshots.Fork(l.ctx, l.id, bothy.ForkRequest{Count: 2})
 	l.must(err)
@@ -218,7 +218,7 @@ func (l *life) isCopiedAndTurnedBack() {
 	for _, sb := range copies {
 		c := l.of(sb.ID)
 		c.is("second")
-		c.goesOn()
+		c.continues()
 		c.note("of the copy")
 		seen = append(seen, c.run(identity))
 		l.must(l.s.Sandboxes.Terminate(l.ctx, sb.ID))
@@ -236,10 +236,10 @@ func (l *life) isCopiedAndTurnedBack() {
 	_, err = l.s.Snapshots.Rollback(l.ctx, l.id, then.ID)
 	l.must(err)
 	l.is("first")
-	l.goesOn()
+	l.continues()
 }
 
-func (l *life) outlivesTheServer() {
+func (l *life) survivesTheServer() {
 	l.Helper()
 	l.must(l.s.Kill())
 	l.must(l.s.Start())
@@ -247,7 +247,7 @@ func (l *life) outlivesTheServer() {
 		l.Fatalf("after the server was killed it is %s: %+v", sb.State, sb.Ended)
 	}
 	l.is("first")
-	l.goesOn()
+	l.continues()
 	l.must(l.s.Sandboxes.Terminate(l.ctx, l.id))
 }
 

@@ -24,7 +24,7 @@ func (b *box) hog(user, way string) *bothy.ExecResult {
 		select {
 		case <-ended:
 		case <-time.After(tooLong):
-			b.Log(b.picture())
+			b.Log(b.describe())
 		}
 	})
 	return b.try(req)
@@ -33,8 +33,8 @@ func (b *box) hog(user, way string) *bothy.ExecResult {
 // tooLong is the time within which a program that allocates too much memory must have ended.
 const tooLong = 90 * time.Second
 
-// picture describes a sandbox that does not behave as expected.
-func (b *box) picture() string {
+// describe describes a sandbox that does not behave as expected.
+func (b *box) describe() string {
 	var lines []string
 	for _, text := range b.s.Log() {
 		if strings.Contains(text, b.id) && !strings.Contains(text, "msg=request") {
@@ -52,7 +52,7 @@ func (b *box) picture() string {
 func (b *box) outOfMemory(t *testing.T, r *bothy.ExecResult) {
 	t.Helper()
 	if !r.OOMKilled || r.ExitCode != 137 || !strings.Contains(r.Hint, "256 MB") || !strings.Contains(r.Hint, "memory_mb") {
-		t.Errorf("got %+v, want it killed at the limit of 256 MB\n%s", r, b.picture())
+		t.Errorf("got %+v, want it killed at the limit of 256 MB\n%s", r, b.describe())
 	}
 }
 
@@ -97,13 +97,13 @@ func TestMemoryOfTheKernel(t *testing.T) {
 			if err == nil && r.ExitCode == 0 {
 				t.Errorf("it succeeded: %+v", r)
 			}
-			b.livesOrSaysWhy(bothy.EndOutOfMemory)
+			b.usableOrEnded(bothy.EndOutOfMemory)
 		})
 	}
 }
 
-// livesOrSaysWhy checks that a sandbox is usable some time after an attack, or has ended for this reason.
-func (b *box) livesOrSaysWhy(reason bothy.EndReason) {
+// usableOrEnded checks that a sandbox is usable some time after an attack, or has ended for this reason.
+func (b *box) usableOrEnded(reason bothy.EndReason) {
 	b.Helper()
 	for deadline := time.Now().Add(hangs); ; time.Sleep(100 * time.Millisecond) {
 		r, err := b.exec(line("", "echo alive"))
@@ -170,7 +170,7 @@ func TestForkBombs(t *testing.T) {
 			if err == nil && !r.TimedOut && !r.OOMKilled {
 				t.Errorf("the fork bomb ended by itself: %+v", r)
 			}
-			b.livesOrSaysWhy(bothy.EndOutOfMemory)
+			b.usableOrEnded(bothy.EndOutOfMemory)
 		})
 	}
 }

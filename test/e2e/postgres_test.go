@@ -31,7 +31,7 @@ func TestPostgresFailures(t *testing.T) {
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
-	k := s.newKeeper(t)
+	k := s.newSurvivor(t)
 	paused := s.newBox(t, bothy.SandboxCreate{Name: "paused", MemoryMB: 64})
 	paused.write("/workspace/file", "content")
 	if _, err := s.Snapshots.Pause(t.Context(), paused.id, bothy.PauseOptions{}); err != nil {
@@ -99,7 +99,7 @@ func TestPostgresHasOneServer(t *testing.T) {
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
-	k := s.newKeeper(t)
+	k := s.newSurvivor(t)
 	refused := func(words string) {
 		t.Helper()
 		if err := other.Start(); err == nil {
@@ -161,7 +161,7 @@ func TestPostgresThroughPgBouncer(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	k := s.newKeeper(t)
+	k := s.newSurvivor(t)
 	if _, err := s.Snapshots.Pause(t.Context(), k.id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestPostgresMigration(t *testing.T) {
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
-	k := s.newKeeper(t)
+	k := s.newSurvivor(t)
 	paused := s.newBox(t, bothy.SandboxCreate{MemoryMB: 64, Metadata: map[string]string{"a": "b"}})
 	paused.write("/workspace/file", "content")
 	snapshot, err := s.Snapshots.CreateSnapshot(t.Context(), paused.id, bothy.SnapshotCreate{Name: "earlier"})

@@ -29,20 +29,20 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// keeper is a sandbox that must survive every crash, with a file and a process that counts.
-type keeper struct {
+// survivor is a sandbox that must survive every crash, with a file and a process that counts.
+type survivor struct {
 	*box
 	pid   int
 	ticks int
 }
 
-func (s *server) newKeeper(t *testing.T) *keeper {
+func (s *server) newSurvivor(t *testing.T) *survivor {
 	t.Helper()
 	sb, err := s.create(t.Context(), bothy.SandboxCreate{TimeoutSeconds: ptr(0), MemoryMB: 128})
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &keeper{box: &box{t, s, t.Context(), sb.ID}}
+	k := &survivor{box: &box{t, s, t.Context(), sb.ID}}
 	k.write("/workspace/kept", sb.ID)
 	r := k.try(bothy.ExecRequest{
 		Command:    bothy.Command{Line: "for ((n = 1; ; n++)); do echo $n >/tmp/next; mv /tmp/next /workspace/ticks; sleep 0.05; done"},
@@ -54,7 +54,7 @@ func (s *server) newKeeper(t *testing.T) *keeper {
 }
 
 // check checks that the sandbox is unchanged.
-func (k *keeper) check() {
+func (k *survivor) check() {
 	k.Helper()
 	if sb := k.get(); sb.State != bothy.StateRunning {
 		k.Fatalf("an untouched sandbox is %s: %+v", sb.State, sb.Ended)
@@ -150,7 +150,7 @@ func TestCrashes(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
 	rnd := rand.New(rand.NewPCG(seed(t), 0))
-	keepers := []*keeper{s.newKeeper(t), s.newKeeper(t)}
+	survivors := []*survivor{s.newSurvivor(t), s.newSurvivor(t)}
 	workers := []*worker{}
 	for i := range 3 {
 		workers = append(workers, &worker{s: s, rnd: rand.New(rand.NewPCG(rnd.Uint64(), uint64(i)))})
@@ -171,7 +171,7 @@ func TestCrashes(t *testing.T) {
 				}
 			}
 		}
-		for _, k := range keepers {
+		for _, k := range survivors {
 			k.check()
 		}
 		s.checkJobs(t, workers)
@@ -372,7 +372,7 @@ func (s *server) namespaces(t *testing.T) int {
 func TestCrashAtEveryStep(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
-	k := s.newKeeper(t)
+	k := s.newSurvivor(t)
 	create := func(b *box) error {
 		sb, err := s.create(t.Context(), bothy.SandboxCreate{Name: "victim", MemoryMB: 64, DiskMB: 64})
 		if err == nil {

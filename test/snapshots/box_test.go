@@ -11,14 +11,14 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// box is one sandbox of a test.
+// box is a sandbox of a test.
 type box struct {
 	*testing.T
 	s  *server
 	id string
 }
 
-// newBox creates a small sandbox that ends with the test.
+// newBox creates a small sandbox, which is terminated when the test ends.
 func (s *server) newBox(t *testing.T, req bothy.SandboxCreate) *box {
 	t.Helper()
 	ctx, cancel := within(t)
@@ -39,7 +39,7 @@ func (s *server) newBox(t *testing.T, req bothy.SandboxCreate) *box {
 	return s.box(t, sb.ID)
 }
 
-// box is a sandbox that is there.
+// box returns an existing sandbox.
 func (s *server) box(t *testing.T, id string) *box {
 	t.Cleanup(func() {
 		if !s.Running() {
@@ -54,12 +54,12 @@ func (s *server) box(t *testing.T, id string) *box {
 	return &box{t, s, id}
 }
 
-// within bounds one call that must not hang.
+// within returns the context of a call that must not hang.
 func within(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), hangs)
 }
 
-// sh runs a line of shell, which must succeed, and returns what it prints.
+// sh runs a shell command, which must succeed, and returns its output.
 func (b *box) sh(line string) string {
 	b.Helper()
 	out, err := b.try(line)
@@ -128,7 +128,7 @@ func (b *box) pause() *bothy.Snapshot {
 	return n
 }
 
-// resume wakes the sandbox by its own id or a snapshot's.
+// resume resumes the sandbox by its own id or a snapshot's.
 func (b *box) resume(id string) *bothy.Sandbox {
 	b.Helper()
 	ctx, cancel := within(b.T)
@@ -159,7 +159,7 @@ func refused(t *testing.T, what string, err error, want bothy.Code) {
 	}
 }
 
-// eventually waits for something that must come.
+// eventually waits for something that must happen.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(hangs)
@@ -171,8 +171,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// counterCode counts in memory, with an open file and an open socket, and tells
-// through the socket how far it is. Nothing of it could come back from files.
+// counterCode counts in memory, with an open file and a socket, through which it reports its state. None
+// of this could be restored from files.
 const counterCode = `
 import os, socket, threading, time, uuid
 n = 0
@@ -195,8 +195,8 @@ while True:
     c.close()
 `
 
-// count is what a counter tells: its process, how far it is, whether its file
-// is still open, its environment, and a random number that it draws.
+// count is the report of a counter: its process, its count, whether its file is still open, its
+// environment, and a new random number.
 type count struct {
 	pid, n int
 	file   bool
@@ -226,8 +226,7 @@ func (b *box) writeCounter() {
 	}
 }
 
-// startQuietCounter starts one that no command waits for and that uses next to
-// no processor.
+// startQuietCounter starts a counter that belongs to no command and uses hardly any processor time.
 func (b *box) startQuietCounter() {
 	b.Helper()
 	b.writeCounter()
@@ -252,16 +251,16 @@ func (b *box) parse(out string) count {
 	b.Helper()
 	f := strings.Fields(out)
 	if len(f) != 5 {
-		b.Fatalf("the counter says %q", out)
+		b.Fatalf("the counter reports %q", out)
 	}
 	pid, _ := strconv.Atoi(f[0])
 	n, _ := strconv.Atoi(f[1])
 	return count{pid, n, f[2] == "True", f[3], f[4]}
 }
 
-// wentOn checks that it is the same counter, which counts on from where it was.
-// The bound excludes one that ran on meanwhile in secret.
-func (b *box) wentOn(before count) {
+// continued checks that it is the same counter, continuing from where it was. The upper bound detects one
+// that kept running while its sandbox was paused.
+func (b *box) continued(before count) {
 	b.Helper()
 	now := b.counter()
 	if now.pid != before.pid || now.n < before.n || !now.file || now.seed != before.seed {

@@ -9,8 +9,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// busy are programs that work without a pause. Each tells in a file, by a line
-// with its process and a number that it only has in memory, how far it is.
+// busy are programs that work all the time. Each writes a line to a file with its process id and a
+// number that it has only in memory.
 var busy = map[string]string{
 	"node server": `exec node -e '
 const http = require("http"), fs = require("fs")
@@ -63,7 +63,7 @@ fi
 echo "$$ $i" >/tmp/busy/compiler.new; mv /tmp/busy/compiler.new /tmp/busy/compiler; done`,
 }
 
-// kernelWork counts in a thread of the kernel, and kernelTells how far.
+// kernelWork counts in a thread of the code kernel, and kernelCount prints the count.
 const (
 	kernelWork = `
 import os, threading, time
@@ -74,15 +74,15 @@ def count():
         counted += 1
         time.sleep(0.005)
 threading.Thread(target=count, daemon=True).start()`
-	kernelTells = `print(os.getpid(), counted)`
+	kernelCount = `print(os.getpid(), counted)`
 )
 
 type progress struct{ pid, n int }
 
-// far is how far all of the busy programs are.
+// far returns the progress of all busy programs.
 func (b *box) far() map[string]progress {
 	b.Helper()
-	at := map[string]progress{"kernel": b.parseFar(b.say(kernelTells))}
+	at := map[string]progress{"kernel": b.parseFar(b.say(kernelCount))}
 	for line := range strings.Lines(b.sh(`cd /tmp/busy; for f in *[!w]; do case $f in *.new) ;; *) echo "$f: $(cat "$f")";; esac; done`)) {
 		name, rest, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		at[name] = b.parseFar(rest)
@@ -93,7 +93,7 @@ func (b *box) far() map[string]progress {
 func (b *box) parseFar(line string) (p progress) {
 	b.Helper()
 	if _, err := fmt.Sscan(line, &p.pid, &p.n); err != nil {
-		b.Fatalf("a program tells %q", line)
+		b.Fatalf("a program reports %q", line)
 	}
 	return p
 }
@@ -109,9 +109,8 @@ func (b *box) say(code string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// allGoOn checks that every program is the one that it was, is not behind where
-// it was, and continues.
-func (b *box) allGoOn(who string, since map[string]progress) {
+// allContinue checks that every program is the same process, has not lost progress, and continues.
+func (b *box) allContinue(who string, since map[string]progress) {
 	b.Helper()
 	now := b.far()
 	for name, was := range since {
@@ -138,19 +137,18 @@ func (b *box) allGoOn(who string, since map[string]progress) {
 import sqlite3
 db = sqlite3.connect("/tmp/busy.db")
 print(db.execute("pragma integrity_check").fetchone()[0], db.execute("select count(*) = max(n) and min(double = 2*n) from t").fetchone()[0])'`); got != "ok 1" {
-		b.Errorf("%s: what was made is wrong: %s", who, got)
+		b.Errorf("%s: the results are wrong: %s", who, got)
 	}
 }
 
-// TestBusySandboxIsCopied takes a live snapshot of a sandbox in which all kinds
-// of programs work, and wakes a copy: in both, every one of them continues from
-// where it was.
+// TestBusySandboxIsCopied takes a live snapshot of a sandbox with many kinds of busy programs, and makes a
+// copy. In both, every program continues from where it was.
 func TestBusySandboxIsCopied(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := within(t)
 	defer cancel()
 	if _, err := shared.Templates.Template(ctx, "python-3.12"); bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
-		t.Skip("no such template here; make test builds it")
+		t.Skip("the template is missing; make test builds it")
 	}
 	b := shared.newBox(t, bothy.SandboxCreate{Template: "python-3.12", MemoryMB: 1024, CPU: 2})
 	b.sh("mkdir /tmp/busy")
@@ -167,14 +165,14 @@ func TestBusySandboxIsCopied(t *testing.T) {
 
 	before := b.far()
 	n := b.snapshot("busy")
-	b.allGoOn("the original", before)
+	b.allContinue("the original", before)
 	c := b.s.newBox(t, bothy.SandboxCreate{SnapshotID: n.ID})
-	c.allGoOn("the copy", before)
-	// They are apart: to end all of one leaves the other as it is.
+	c.allContinue("the copy", before)
+	// They are independent: ending the programs of one does not affect the other.
 	for name, p := range c.far() {
 		if name != "kernel" {
 			c.sh("kill -9 " + strconv.Itoa(p.pid))
 		}
 	}
-	b.allGoOn("the original", before)
+	b.allContinue("the original", before)
 }

@@ -15,9 +15,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestPauseIsWholeOrNotAtAll lets every step of a pause fail, and then kills the
-// server in it.
-func TestPauseIsWholeOrNotAtAll(t *testing.T) {
+// TestPauseIsAtomic makes every step of a pause fail, and then kills the server at it.
+func TestPauseIsAtomic(t *testing.T) {
 	steps := []string{
 		"lifecycle.move.pausing", "lifecycle.freeze", "lifecycle.frozen", "blob.commit",
 		"blob.synced", "blob.renamed", "lifecycle.sealed", "lifecycle.move.paused",
@@ -35,27 +34,27 @@ func TestPauseIsWholeOrNotAtAll(t *testing.T) {
 				t.Fatalf("the pause did not fail: %+v", n)
 			}
 			b.is(bothy.StateRunning)
-			b.wentOn(before)
+			b.continued(before)
 			s.holds(t, 0)
 
 			s.restart(t, step+"=kill")
-			b.wentOn(before)
+			b.continued(before)
 			if _, err := s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{}); err == nil {
 				t.Fatal("the pause did not fail")
 			}
 			s.dies(t)
 			s.restart(t)
-			s.wholeOrNot(t, b)
-			b.wentOn(before)
+			s.wantAtomic(t, b)
+			b.continued(before)
 			b.pause()
 			b.resume(b.id)
-			b.wentOn(before)
+			b.continued(before)
 		})
 	}
 }
 
-// wholeOrNot checks that a sandbox runs, or sleeps in a snapshot, and wakes it.
-func (s *server) wholeOrNot(t *testing.T, b *box) {
+// wantAtomic checks that a sandbox is running or paused, and resumes it.
+func (s *server) wantAtomic(t *testing.T, b *box) {
 	t.Helper()
 	switch state := b.get().State; state {
 	case bothy.StateRunning:
@@ -63,7 +62,7 @@ func (s *server) wholeOrNot(t *testing.T, b *box) {
 	case bothy.StatePaused:
 		s.holds(t, 1)
 		if err := s.Leftovers(b.id); err != nil {
-			t.Errorf("left: %v", err)
+			t.Errorf("files are left: %v", err)
 		}
 		b.resume(b.id)
 	default:
@@ -71,7 +70,7 @@ func (s *server) wholeOrNot(t *testing.T, b *box) {
 	}
 }
 
-// holds checks how many snapshots there are, on disk as in the list.
+// holds checks the number of snapshots, on disk and in the list.
 func (s *server) holds(t *testing.T, want int) {
 	t.Helper()
 	ctx, cancel := within(t)
@@ -97,8 +96,8 @@ func (s *server) holds(t *testing.T, want int) {
 	}
 }
 
-// TestLiveSnapshotIsWholeOrNotAtAll does the same to a live snapshot.
-func TestLiveSnapshotIsWholeOrNotAtAll(t *testing.T) {
+// TestLiveSnapshotIsAtomic does the same to a live snapshot.
+func TestLiveSnapshotIsAtomic(t *testing.T) {
 	for _, step := range []string{"lifecycle.freeze", "blob.commit", "blob.renamed", "lifecycle.sealed"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
@@ -114,21 +113,21 @@ func TestLiveSnapshotIsWholeOrNotAtAll(t *testing.T) {
 			s.dies(t)
 			s.restart(t)
 			b.is(bothy.StateRunning)
-			b.wentOn(before)
+			b.continued(before)
 			page, err := s.Snapshots.Snapshots(ctx, bothy.SnapshotFilter{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.holds(t, len(page.Items))
 			for _, n := range page.Items {
-				s.newBox(t, bothy.SandboxCreate{SnapshotID: n.ID}).wentOn(before)
+				s.newBox(t, bothy.SandboxCreate{SnapshotID: n.ID}).continued(before)
 			}
 		})
 	}
 }
 
-// TestResumeIsWholeOrNotAtAll kills the server while a sandbox wakes.
-func TestResumeIsWholeOrNotAtAll(t *testing.T) {
+// TestResumeIsAtomic kills the server during a resume.
+func TestResumeIsAtomic(t *testing.T) {
 	for _, step := range []string{"lifecycle.move.resuming", "lifecycle.started", "lifecycle.adopted"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
@@ -146,14 +145,13 @@ func TestResumeIsWholeOrNotAtAll(t *testing.T) {
 			s.dies(t)
 			s.restart(t)
 			b.is(bothy.StatePaused)
-			s.wholeOrNot(t, b)
-			b.wentOn(before)
+			s.wantAtomic(t, b)
+			b.continued(before)
 		})
 	}
 }
 
-// TestFullDisk gives snapshots a disk of their own, which is too small: for the
-// files, or for the memory.
+// TestFullDisk puts snapshots on a disk that is too small for the files or for the memory.
 func TestFullDisk(t *testing.T) {
 	for _, size := range []int{1, 12} {
 		t.Run(fmt.Sprintf("%dMB", size), func(t *testing.T) {
@@ -190,14 +188,14 @@ func TestFullDisk(t *testing.T) {
 				refused(t, "fork on a full disk", err, bothy.CodeDiskFull)
 			}
 			b.is(bothy.StateRunning)
-			b.wentOn(before)
+			b.continued(before)
 			s.holds(t, 0)
 			if err := syscall.Mount("tmpfs", disk, "tmpfs", syscall.MS_REMOUNT, "size=512m,mode=711"); err != nil {
 				t.Fatal(err)
 			}
 			b.pause()
 			b.resume(b.id)
-			b.wentOn(before)
+			b.continued(before)
 			b.end()
 		})
 	}
@@ -221,14 +219,13 @@ func TestServerLogsHoldNoKeys(t *testing.T) {
 	b.resume(b.id)
 	for _, line := range s.Log() {
 		if strings.Contains(line, s.Key) {
-			t.Errorf("the log shows the key: %s", line)
+			t.Errorf("the log contains the key: %s", line)
 		}
 	}
 }
 
-// TestDeletionIsWholeOrNotAtAll kills the server between the end of a snapshot's
-// files and that of its entry in the list.
-func TestDeletionIsWholeOrNotAtAll(t *testing.T) {
+// TestDeletionIsAtomic kills the server between deleting a snapshot's files and its record.
+func TestDeletionIsAtomic(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t, "lifecycle.removed=kill")
 	b := s.newBox(t, bothy.SandboxCreate{})
@@ -244,9 +241,9 @@ func TestDeletionIsWholeOrNotAtAll(t *testing.T) {
 	b.sh("true")
 }
 
-// TestImportIsWholeOrNotAtAll kills the server before it has listed what it
-// imported. The sandbox that it is of is not known there.
-func TestImportIsWholeOrNotAtAll(t *testing.T) {
+// TestImportIsAtomic kills the server before it has recorded an imported snapshot, whose sandbox is
+// unknown to the server.
+func TestImportIsAtomic(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{})
 	b.startCounter()
@@ -273,7 +270,7 @@ func TestImportIsWholeOrNotAtAll(t *testing.T) {
 		}
 		s.holds(t, want)
 		for _, n := range page.Items {
-			s.newBox(t, bothy.SandboxCreate{SnapshotID: n.ID}).wentOn(before)
+			s.newBox(t, bothy.SandboxCreate{SnapshotID: n.ID}).continued(before)
 			if err := s.Snapshots.DeleteSnapshot(ctx, n.ID); err != nil {
 				t.Fatal(err)
 			}

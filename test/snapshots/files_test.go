@@ -6,9 +6,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// What the sandbox's kernel holds of many files takes several times as much memory
-// while it is written and read. Nothing is lost for it, and the limits are the same
-// afterwards.
+// The state of many files in the sandbox's kernel takes several times as much memory while it is written
+// and read. The snapshot must succeed nevertheless, with the same limits afterwards.
 func TestManyFilesArePausedAndResumed(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{MemoryMB: 256})

@@ -23,7 +23,7 @@ func (b *box) fork(count int) []*box {
 	return boxes
 }
 
-func TestForksGoOnApart(t *testing.T) {
+func TestForksAreIndependent(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{})
 	b.startCounter()
@@ -35,13 +35,13 @@ func TestForksGoOnApart(t *testing.T) {
 	}
 	for i, c := range all {
 		c.is(bothy.StateRunning)
-		c.wentOn(before)
+		c.continued(before)
 		c.sh("echo " + strconv.Itoa(i) + " >>/workspace/file")
 	}
-	// Each counts alone: to stop one leaves the others as they are.
+	// Stopping one counter does not affect the others.
 	all[0].sh("kill -STOP " + strconv.Itoa(before.pid))
-	all[1].wentOn(before)
-	b.wentOn(before)
+	all[1].continued(before)
+	b.continued(before)
 	for i, c := range all {
 		if got := c.sh("cat /workspace/file"); got != "one\n"+strconv.Itoa(i) {
 			t.Errorf("copy %d has %q", i, got)
@@ -49,7 +49,7 @@ func TestForksGoOnApart(t *testing.T) {
 	}
 }
 
-func TestForksAreNoTwins(t *testing.T) {
+func TestForksHaveDifferentIdentities(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{})
 	b.startCounter()
@@ -97,13 +97,13 @@ func TestForksAreNoTwins(t *testing.T) {
 	}
 }
 
-// rightTime checks the clock inside against the host's.
+// rightTime compares the sandbox's clock with the host's.
 func (b *box) rightTime() {
 	b.Helper()
 	from := time.Now().Add(-2 * time.Second)
 	n, err := strconv.ParseInt(b.sh("date +%s%N"), 10, 64)
 	if at := time.Unix(0, n); err != nil || at.Before(from) || at.After(time.Now().Add(2*time.Second)) {
-		b.Errorf("inside it is %s, outside %s (%v)", at, time.Now(), err)
+		b.Errorf("the sandbox's time is %s, the host's %s (%v)", at, time.Now(), err)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestLiveSnapshot(t *testing.T) {
 	b.sh("echo old >/workspace/file")
 	before := b.counter()
 	n := b.snapshot("first")
-	b.wentOn(before)
+	b.continued(before)
 	b.sh("echo new >/workspace/file")
 	child := b.snapshot("second")
 	if child.ParentID != n.ID || n.ParentID != "" || n.Name != "first" || n.SandboxID != b.id {
@@ -128,7 +128,7 @@ func TestLiveSnapshot(t *testing.T) {
 	}
 
 	c := b.s.newBox(t, bothy.SandboxCreate{SnapshotID: n.ID})
-	c.wentOn(before)
+	c.continued(before)
 	if got := c.sh("cat /workspace/file; echo $COLOUR; whoami"); got != "old\ngorse\nuser" {
 		t.Errorf("the copy has %q", got)
 	}
@@ -140,7 +140,7 @@ func TestLiveSnapshot(t *testing.T) {
 	}
 	_, err = b.s.Snapshots.Snapshot(ctx, n.ID)
 	refused(t, "a deleted snapshot", err, bothy.CodeSnapshotNotFound)
-	b.s.newBox(t, bothy.SandboxCreate{SnapshotID: child.ID}).wentOn(before)
+	b.s.newBox(t, bothy.SandboxCreate{SnapshotID: child.ID}).continued(before)
 }
 
 func TestRollback(t *testing.T) {
@@ -173,7 +173,7 @@ func TestRollback(t *testing.T) {
 	if kept.ID == n.ID {
 		kept = page.Items[1]
 	}
-	// What was until now can be turned to again.
+	// The state before the rollback can be restored too.
 	if _, err := b.s.Snapshots.Rollback(ctx, b.id, kept.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +181,6 @@ func TestRollback(t *testing.T) {
 		t.Errorf("the file is %q", got)
 	}
 	if _, err := b.try(ask); err == nil {
-		t.Error("a process that was killed is back")
+		t.Error("a killed process runs again")
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// watchCode writes down all the time who the sandbox is, and what it is given.
-// A line that was begun after a time stamp was read is written as it was read.
+// watchCode continuously records the sandbox's identity and random bytes. Every line has the time at
+// which it was begun.
 const watchCode = `
 import os, socket, time
 log = open("/tmp/watch.log", "w", buffering=1)
@@ -22,7 +22,7 @@ while True:
     log.write(f"{before:.6f} {socket.gethostname()} {machine} {os.urandom(8).hex()}\n")
 `
 
-// sighting is one line of it.
+// sighting is one line of its output.
 type sighting struct {
 	at                      float64
 	hostname, machine, rand string
@@ -35,17 +35,16 @@ func (b *box) sightings(after float64) []sighting {
 		f := strings.Fields(line)
 		at, err := strconv.ParseFloat(f[0], 64)
 		if err != nil {
-			b.Fatalf("the watch says %q", line)
+			b.Fatalf("the watch prints %q", line)
 		}
 		all = append(all, sighting{at, f[1], f[2], f[3]})
 	}
 	return all
 }
 
-// TestNothingOldIsSeenInACopy takes a snapshot of a program that looks all the
-// time at what makes a sandbox this one. What it sees in a copy after the moment
-// of the snapshot must be the copy's own, from the first look on.
-func TestNothingOldIsSeenInACopy(t *testing.T) {
+// TestCopiesNeverSeeTheOriginalsIdentity takes a snapshot of a program that continuously reads the
+// sandbox's identity. In a copy it must read the copy's identity from the first time on.
+func TestCopiesNeverSeeTheOriginalsIdentity(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{})
 	ctx, cancel := within(t)

@@ -10,8 +10,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestFolderEditedByHand damages a snapshot's folder in every way that an editor
-// can, and mends it again.
+// TestFolderEditedByHand damages a snapshot's folder in the ways that a person could, and repairs it.
 func TestFolderEditedByHand(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{})
@@ -58,17 +57,17 @@ func TestFolderEditedByHand(t *testing.T) {
 		refused(t, what, err, bothy.CodeSnapshotDamaged)
 		b.is(bothy.StatePaused)
 		if err := b.s.Leftovers(b.id); err != nil {
-			t.Errorf("%s: left: %v", what, err)
+			t.Errorf("%s: files are left: %v", what, err)
 		}
 		if err := os.WriteFile(try.path, good, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.resume(b.id)
-	b.wentOn(before)
+	b.continued(before)
 }
 
-// TestHostReboots ends everything that a reboot of the host ends.
+// TestHostReboots ends everything that would end with a reboot of the host.
 func TestHostReboots(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
@@ -86,7 +85,7 @@ func TestHostReboots(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "end", func() bool { return len(s.Processes("")) == 0 })
-	// What is in there is of no use after a reboot, and may be on a file system
+	// These files are useless after a reboot, and may be on a file system
 	// in memory.
 	if err := os.RemoveAll(filepath.Join(s.Home, "machines")); err != nil {
 		t.Fatal(err)
@@ -94,16 +93,16 @@ func TestHostReboots(t *testing.T) {
 	s.restart(t)
 	for what, b := range map[string]*box{"has no snapshot": unsaved, "is to fail": given} {
 		if sb := b.get(); sb.State != bothy.StateFailed || sb.Ended == nil || sb.Ended.Reason != bothy.EndHostRestart {
-			t.Errorf("the sandbox that ran and %s is %s, %+v", what, sb.State, sb.Ended)
+			t.Errorf("the running sandbox with %s is %s, %+v", what, sb.State, sb.Ended)
 		}
 	}
 	if sb := running.get(); sb.State != bothy.StatePaused || sb.HostLoss == nil || sb.HostLoss.SnapshotID != snapshot.ID {
-		t.Errorf("the sandbox that ran and had a snapshot is %s, %+v", sb.State, sb.HostLoss)
+		t.Errorf("the running sandbox with a snapshot is %s, %+v", sb.State, sb.HostLoss)
 	}
 	running.resume(running.id)
 	running.sh("true")
 	paused.is(bothy.StatePaused)
 	paused.resume(paused.id)
-	paused.wentOn(before)
+	paused.continued(before)
 	s.newBox(t, bothy.SandboxCreate{SnapshotID: snapshot.ID}).sh("true")
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/bothy-dev/bothy/snapshot"
 )
 
-// everything has room for all that there is.
+// everything is a quota without a limit.
 type everything struct{}
 
 func (everything) Take(int64) error { return nil }
 
-// reworked unpacks an archive, as anybody can, has it changed, and packs it again with
-// right checksums and a key of its own.
+// reworked unpacks an archive, changes it, and packs it again with correct checksums and another key, as
+// anybody can.
 func reworked(t *testing.T, archive []byte, key snapshot.Key, trusted string, change func(dir string, m *snapshot.Manifest)) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,9 +39,9 @@ func reworked(t *testing.T, archive []byte, key snapshot.Key, trusted string, ch
 	return b.Bytes()
 }
 
-// A kernel state that somebody changed, with right checksums and of the right engine
-// build, never reaches the engine: the sandbox gets its files.
-func TestForgedMemoryIsNotWoken(t *testing.T) {
+// A forged kernel state never reaches the engine, even with correct checksums and the right engine build:
+// only the files are restored.
+func TestForgedMemoryIsNotRestored(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{})
 	b.startCounter()
@@ -62,7 +62,7 @@ func TestForgedMemoryIsNotWoken(t *testing.T) {
 		if err := os.WriteFile(path, state, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		m.SandboxID = b.id // so that the sandbox itself could be rolled back to it
+		m.SandboxID = b.id // so that this sandbox could be rolled back to it
 	}
 	for name, key := range map[string]snapshot.Key{
 		"without a signature": {},
@@ -79,7 +79,7 @@ func TestForgedMemoryIsNotWoken(t *testing.T) {
 		c := shared.newBox(t, bothy.SandboxCreate{SnapshotID: n.ID})
 		sb := c.get()
 		if c.filesOnly(sb); sb.Resumed.Detail != n.Detail {
-			t.Errorf("%s: woken as %+v", name, sb.Resumed)
+			t.Errorf("%s: resumed as %+v", name, sb.Resumed)
 		}
 		if got := c.sh("cat /workspace/file"); got != "kept" {
 			t.Errorf("%s: it has %q", name, got)
@@ -117,7 +117,7 @@ func TestBombIsRefusedBeforeItIsUnpacked(t *testing.T) {
 		t.Fatalf("it has %d bytes", len(large))
 	}
 	before := s.diskBytes(t)
-	ctx, cancel = within(t) // to make them takes a while
+	ctx, cancel = within(t) // making them takes a while
 	defer cancel()
 	_, err := s.Mover.ImportSnapshot(ctx, "", "", bytes.NewReader(large))
 	refused(t, "over the quota", err, bothy.CodeQuota)
@@ -128,12 +128,12 @@ func TestBombIsRefusedBeforeItIsUnpacked(t *testing.T) {
 	_, err = s.Mover.ImportSnapshot(ctx, "", "", bytes.NewReader(large))
 	refused(t, "without quota, on a host that wants its disk", err, bothy.CodeDiskFull)
 	if after := s.diskBytes(t); after > before+1<<20 {
-		t.Errorf("the snapshots took up %d bytes and take up %d", before, after)
+		t.Errorf("the snapshots took %d bytes, and now take %d", before, after)
 	}
 	s.holds(t, 1)
 }
 
-// fill makes a file of so many bytes that are not zeros.
+// fill makes a file of this many bytes, none of them zero.
 func fill(t *testing.T, path string, size int64) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -149,7 +149,7 @@ func fill(t *testing.T, path string, size int64) {
 	}
 }
 
-// A few bytes cannot have the server work on a passphrase for long.
+// A forged header cannot make the server spend much time on a passphrase.
 func TestPassphraseThatCostsTooMuch(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := within(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// quick are the times of sandboxes that are to fall asleep soon.
+// quick are the times of sandboxes that are soon paused.
 const quick = 2
 
 func TestTimeoutPauses(t *testing.T) {
@@ -33,12 +33,11 @@ func TestTimeoutPauses(t *testing.T) {
 	if _, err := b.s.Sandboxes.Update(ctx, b.id, bothy.SandboxUpdate{TimeoutSeconds: &long}); err != nil {
 		t.Fatal(err)
 	}
-	b.wentOn(before)
+	b.continued(before)
 }
 
-// TestTimeoutPausesAlsoWhileTheServerIsDown checks that work which is to be kept
-// is not thrown away because nobody was there to keep it.
-func TestTimeoutPausesAlsoWhileTheServerIsDown(t *testing.T) {
+// A sandbox whose time-out passes while the server is down is paused when the server starts, not lost.
+func TestTimeoutPausesAfterTheServerWasDown(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
 	seconds := quick + 2
@@ -52,14 +51,14 @@ func TestTimeoutPausesAlsoWhileTheServerIsDown(t *testing.T) {
 	s.restart(t)
 	b.becomes(bothy.StatePaused)
 	b.resume(b.id)
-	b.wentOn(before)
+	b.continued(before)
 }
 
-func TestIdleSandboxSleepsAndWakes(t *testing.T) {
+func TestIdleSandboxIsPausedAndResumed(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{IdleSeconds: quick, AutoResume: true})
 	b.startQuietCounter()
-	// An open context and a shell at its prompt are no work.
+	// An open context and a shell at its prompt are not activity.
 	b.run("x = 40", "")
 	shell := b.terminal()
 	shell.say("touch /tmp/said")
@@ -68,12 +67,12 @@ func TestIdleSandboxSleepsAndWakes(t *testing.T) {
 	shell.t.Close()
 	b.becomes(bothy.StatePaused)
 
-	// Whatever comes wakes it: a command, code, a file, a connection.
+	// Every use resumes it: a command, code, a file, a connection.
 	if got := b.sh("echo awake"); got != "awake" {
-		t.Errorf("it says %q", got)
+		t.Errorf("it prints %q", got)
 	}
 	b.is(bothy.StateRunning)
-	b.wentOn(before)
+	b.continued(before)
 	b.becomes(bothy.StatePaused)
 	b.run("print(x + 2)", "42\n")
 	b.becomes(bothy.StatePaused)
@@ -84,7 +83,7 @@ func TestIdleSandboxSleepsAndWakes(t *testing.T) {
 	}
 }
 
-func TestWorkHoldsAwake(t *testing.T) {
+func TestACommandKeepsASandboxRunning(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{IdleSeconds: quick, AutoResume: false})
 	sleeper := b.spawn("exec sleep 1000")
@@ -98,9 +97,9 @@ func TestWorkHoldsAwake(t *testing.T) {
 		return m.HeldAwakeBy
 	}
 	if got := held(); !slices.Contains(got, "command") {
-		t.Errorf("it is held awake by %v, want the command", got)
+		t.Errorf("held_awake_by is %v, want the command", got)
 	}
-	// It outlives its idle time, and sleeps when the command has ended.
+	// It runs beyond its idle time, and is paused when the command has ended.
 	past := time.Now().Add(2 * quick * time.Second)
 	eventually(t, "stay awake", func() bool { b.is(bothy.StateRunning); return time.Now().After(past) })
 	if err := b.s.Exec.Signal(ctx, b.id, sleeper, int(syscall.SIGKILL)); err != nil {
@@ -112,7 +111,7 @@ func TestWorkHoldsAwake(t *testing.T) {
 	refused(t, "use without auto_resume", err, bothy.CodeSandboxPaused)
 }
 
-func TestKernelIsNoCommand(t *testing.T) {
+func TestACodeKernelIsNotACommand(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{})
 	b.run("import sys; print('said')", "said\n")
@@ -132,15 +131,15 @@ func TestKernelIsNoCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		if slices.Contains(m.HeldAwakeBy, "command") {
-			t.Fatalf("an idle kernel holds it awake: %v", m.HeldAwakeBy)
+			t.Fatalf("an idle code kernel keeps it running: %v", m.HeldAwakeBy)
 		}
 		return len(m.HeldAwakeBy) == 0
 	})
 }
 
-// TestEveryRequestWakes checks that whoever uses a sandbox that sleeps need not
-// know it, and that to look at its numbers is no use.
-func TestEveryRequestWakes(t *testing.T) {
+// TestEveryUseResumes checks that users need not know that a sandbox is paused, and that reading its
+// metrics does not resume it.
+func TestEveryUseResumes(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{AutoResume: true})
 	ticks := b.spawn(`i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.2; done`)
@@ -180,7 +179,7 @@ func TestEveryRequestWakes(t *testing.T) {
 			return term.Close()
 		},
 		"a connection": func() error { _, err := b.fetch(8000, "/"); return err },
-		// What a command said before and after is joined again at an offset.
+		// The output of a command from before and after can be followed from an offset.
 		"output": func() error {
 			var text strings.Builder
 			from := read
@@ -195,7 +194,7 @@ func TestEveryRequestWakes(t *testing.T) {
 				err = nil
 			}
 			if from == 0 && !strings.HasPrefix(text.String(), "tick 1\ntick 2\n") {
-				t.Errorf("the output begins %.20q", text.String())
+				t.Errorf("the output begins with %.20q", text.String())
 			}
 			return err
 		},
@@ -213,7 +212,7 @@ func TestEveryRequestWakes(t *testing.T) {
 	eventually(t, "tick on", func() bool { return b.output(ticks) > seen })
 }
 
-func TestMetricsSayWhatHoldsAwake(t *testing.T) {
+func TestMetricsSayWhatKeepsASandboxRunning(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{})
 	b.spawn("cd /tmp && exec python3 -m http.server 8000")
@@ -233,7 +232,7 @@ func TestMetricsSayWhatHoldsAwake(t *testing.T) {
 			return b.s.Exec.Terminal(ctx, b.id, bothy.TerminalRequest{Cols: 80, Rows: 24})
 		},
 	} {
-		// The connection that fetched the page may still be closing.
+		// The connection of the request may still be closing.
 		eventually(t, "be held by no "+what, func() bool { return !held(what) })
 		c, err := begin()
 		if err != nil {

@@ -12,7 +12,7 @@ const (
 	hangs = testserver.Hangs
 )
 
-// shared is the server of all tests that do nothing to it.
+// shared is the server of all tests that neither kill nor restart it.
 var shared *server
 
 func TestMain(m *testing.M) {
@@ -21,12 +21,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is a bothy server with a home of its own, that can be killed and
-// started again, at the same address.
+// server is a bothy server with its own home, which can be killed and restarted at the same address.
 type server struct{ *testserver.Server }
 
-// stoppedServer is a server for one test, to be started. It is shut down when the
-// test ends.
+// stoppedServer is a server for one test that is not yet started. It is shut down when the test ends.
 func stoppedServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{testserver.Stopped(t)}
@@ -34,8 +32,8 @@ func stoppedServer(t *testing.T) *server {
 	return s
 }
 
-// ownServer is a server for one test, with failpoints that are armed. It makes
-// nothing by itself, so that all there is on the host is what the test asked for.
+// ownServer is a server for one test, with armed failpoints. It has no pool, so the host has only the
+// machines that the test requested.
 func ownServer(t *testing.T, failpoints ...string) *server {
 	t.Helper()
 	s := stoppedServer(t)
@@ -44,7 +42,7 @@ func ownServer(t *testing.T, failpoints ...string) *server {
 	return s
 }
 
-// restart starts the server, again if it runs or has died.
+// restart starts or restarts the server.
 func (s *server) restart(t *testing.T, failpoints ...string) {
 	t.Helper()
 	if err := s.Stop(); err != nil {

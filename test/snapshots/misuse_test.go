@@ -57,7 +57,7 @@ func TestMisuse(t *testing.T) {
 	other.sh("true")
 }
 
-func TestManyPauseAtOnce(t *testing.T) {
+func TestConcurrentPausesOfManySandboxes(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
 	const many = 20
@@ -92,8 +92,8 @@ func TestManyPauseAtOnce(t *testing.T) {
 	}
 }
 
-// TestFiftyPausesAtOnce pauses each of ten sandboxes from five sides at once.
-func TestFiftyPausesAtOnce(t *testing.T) {
+// TestFiftyConcurrentPauses pauses each of ten sandboxes five times concurrently.
+func TestFiftyConcurrentPauses(t *testing.T) {
 	t.Parallel()
 	first := shared.newBox(t, bothy.SandboxCreate{MemoryMB: 128})
 	boxes := append(first.fork(9), first)
@@ -117,15 +117,15 @@ func TestFiftyPausesAtOnce(t *testing.T) {
 	wg.Wait()
 	for i, b := range boxes {
 		if won[i] != 1 {
-			t.Errorf("%d pauses of one sandbox won", won[i])
+			t.Errorf("%d pauses of one sandbox succeeded", won[i])
 		}
 		b.resume(b.id)
 		b.sh("true")
 	}
 }
 
-// TestOnePauseWins pauses the same sandbox from many sides.
-func TestOnePauseWins(t *testing.T) {
+// TestOnePauseSucceeds pauses the same sandbox many times concurrently.
+func TestOnePauseSucceeds(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{})
 	b.startCounter()
@@ -145,14 +145,14 @@ func TestOnePauseWins(t *testing.T) {
 		}
 	}
 	if won != 1 {
-		t.Errorf("%d pauses won", won)
+		t.Errorf("%d pauses succeeded", won)
 	}
 	b.resume(b.id)
-	b.wentOn(before)
+	b.continued(before)
 }
 
-// TestPauseUnderLoad pauses while commands come and go. Each of them ends, or
-// says that the sandbox is paused.
+// TestPauseUnderLoad pauses while commands are started. Each command succeeds or fails because the
+// sandbox is paused.
 func TestPauseUnderLoad(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{})
@@ -172,7 +172,7 @@ func TestPauseUnderLoad(t *testing.T) {
 				out, err := b.try("echo fine")
 				var be *bothy.Error
 				if err == nil && out != "fine" || err != nil && (!errors.As(err, &be) || !slices.Contains(allowed, be.Code)) {
-					t.Errorf("a command says %q, %v", out, err)
+					t.Errorf("a command returned %q, %v", out, err)
 				}
 			}
 		})
@@ -183,7 +183,7 @@ func TestPauseUnderLoad(t *testing.T) {
 		for range 3 {
 			b.pause()
 			b.resume(b.id)
-			b.wentOn(before)
+			b.continued(before)
 		}
 	}()
 	b.sh("true")

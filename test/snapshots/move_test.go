@@ -30,7 +30,7 @@ func TestSnapshotMovesToAnotherServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if legible := bytes.HasPrefix(archive.Bytes(), []byte("\x28\xb5\x2f\xfd")); legible != (passphrase == "") {
-			t.Errorf("with passphrase %q the archive begins %q", passphrase, archive.Bytes()[:8])
+			t.Errorf("with passphrase %q the archive begins with %q", passphrase, archive.Bytes()[:8])
 		}
 		if passphrase == "" {
 			other.takesFilesOnly(t, archive.Bytes())
@@ -42,7 +42,7 @@ func TestSnapshotMovesToAnotherServer(t *testing.T) {
 			t.Fatalf("imported %+v, %v", in, err)
 		}
 		c := other.newBox(t, bothy.SandboxCreate{SnapshotID: in.ID})
-		c.wentOn(before)
+		c.continued(before)
 		if got := c.sh("cat /workspace/file; echo $COLOUR"); got != "kept\npeat" {
 			t.Errorf("it has %q", got)
 		}
@@ -72,7 +72,7 @@ func TestSnapshotMovesToAnotherServer(t *testing.T) {
 	other.holds(t, 3)
 }
 
-// takesFilesOnly imports what a server has signed that is not trusted.
+// takesFilesOnly imports an archive of a server that is not trusted.
 func (s *server) takesFilesOnly(t *testing.T, archive []byte) {
 	t.Helper()
 	ctx, cancel := within(t)
@@ -91,7 +91,7 @@ func (s *server) takesFilesOnly(t *testing.T, archive []byte) {
 	}
 }
 
-// archiveKey is what signs the server's exports.
+// archiveKey returns the key that signs the server's exports.
 func (s *server) archiveKey(t *testing.T) string {
 	t.Helper()
 	ctx, cancel := within(t)
@@ -103,8 +103,8 @@ func (s *server) archiveKey(t *testing.T) string {
 	return key.Key
 }
 
-// flipped changes one bit in the middle of what was compressed. Of some there the same
-// comes out without it, such as of where to copy one of many equal pages from.
+// flipped changes one bit in the middle of compressed data, at a place where that changes the
+// decompressed data. Not every bit does, for example in the choice between equal pages to copy from.
 func flipped(t *testing.T, compressed []byte) []byte {
 	z, err := zstd.NewReader(nil)
 	if err != nil {

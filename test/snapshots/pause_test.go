@@ -16,7 +16,7 @@ import (
 	"github.com/bothy-dev/bothy/client"
 )
 
-func TestPausedSandboxGoesOnWhereItWas(t *testing.T) {
+func TestPausedSandboxContinuesWhereItWas(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{Env: map[string]string{"COLOUR": "heather"}})
 	b.startCounter()
@@ -39,24 +39,23 @@ func TestPausedSandboxGoesOnWhereItWas(t *testing.T) {
 		t.Fatalf("resumed %+v", sb)
 	}
 
-	b.wentOn(before)
+	b.continued(before)
 	if page, err := b.fetch(8000, "/counter.py"); err != nil || page != counterCode {
-		t.Errorf("the server inside says %q, %v", page, err)
+		t.Errorf("the server in the sandbox answers %q, %v", page, err)
 	}
 	if got := b.sh("echo $COLOUR"); got != "heather" {
 		t.Errorf("COLOUR=%q", got)
 	}
 	eventually(t, "print on", func() bool { return b.output(ticks) > printed })
 	if first := b.outputText(ticks); !strings.HasPrefix(first, "tick 1\ntick 2\n") {
-		t.Errorf("the output before the pause is gone: %.40q", first)
+		t.Errorf("the output from before the pause is missing: %.40q", first)
 	}
 	if got := b.sh("readlink /proc/" + shell.pid() + "/cwd"); shellEnv != "/var/tmp" || got != shellEnv {
 		t.Errorf("the shell of the terminal was in %s and is in %s", shellEnv, got)
 	}
 }
 
-// TestCodeContextKeepsItsVariables runs where there is a kernel, and with plain
-// Python otherwise.
+// TestCodeContextKeepsItsVariables runs with a Jupyter kernel and with plain Python.
 func TestCodeContextKeepsItsVariables(t *testing.T) {
 	for _, template := range []string{bare, "python-3.12"} {
 		t.Run(template, func(t *testing.T) {
@@ -64,7 +63,7 @@ func TestCodeContextKeepsItsVariables(t *testing.T) {
 			ctx, cancel := within(t)
 			defer cancel()
 			if _, err := shared.Templates.Template(ctx, template); template != bare && bothy.ErrorCode(err) == bothy.CodeTemplateNotFound {
-				t.Skip("no such template here; make test builds it")
+				t.Skip("the template is missing; make test builds it")
 			}
 			b := shared.newBox(t, bothy.SandboxCreate{Template: template, MemoryMB: 512})
 			b.run("import threading\nkept = {'loch': 'lomond'}\nlock = threading.Lock()\nlock.acquire()", "")
@@ -87,7 +86,7 @@ func (b *box) run(code, want string) {
 
 func TestPausedSandboxCostsNothing(t *testing.T) {
 	t.Parallel()
-	// What is made ahead would bear other names than the sandbox's.
+	// Machines of the pool have other names than their sandboxes.
 	s := ownServer(t)
 	s.Settings = "pool: {templates: [], ready_max: 0, spares: 0, golden_max: 0}\n"
 	s.restart(t)
@@ -97,7 +96,7 @@ func TestPausedSandboxCostsNothing(t *testing.T) {
 	}
 	b.pause()
 	if err := b.s.Leftovers(b.id); err != nil {
-		t.Errorf("of a paused sandbox there is:\n%v", err)
+		t.Errorf("left of a paused sandbox:\n%v", err)
 	}
 	_, err := b.try("true")
 	refused(t, "use while paused", err, bothy.CodeSandboxPaused)
@@ -115,13 +114,13 @@ func TestResumeFromElsewhereAndAfterARestart(t *testing.T) {
 	one.pause()
 	n := two.pause()
 	s.restart(t)
-	// Another client, which knows nothing but the ids.
+	// Another client, which knows only the ids.
 	s.Client = client.New(s.URL(), s.Key)
 	one.is(bothy.StatePaused)
 	one.resume(one.id)
 	two.resume(n.ID)
-	one.wentOn(first)
-	two.wentOn(second)
+	one.continued(first)
+	two.continued(second)
 }
 
 func TestFilesOnlyPause(t *testing.T) {
@@ -142,21 +141,21 @@ func TestFilesOnlyPause(t *testing.T) {
 	}
 }
 
-// filesOnly checks that files came back without processes, and that it was said.
+// filesOnly checks that the files were restored without processes, and that the answer says so.
 func (b *box) filesOnly(sb *bothy.Sandbox) {
 	b.Helper()
 	if sb.Resumed == nil || sb.Resumed.Kind != bothy.SnapshotFiles || sb.Resumed.Detail == "" {
 		b.Errorf("resumed: %+v", sb.Resumed)
 	}
 	if _, err := b.try(ask); err == nil {
-		b.Error("the counter lives")
+		b.Error("the counter is still running")
 	}
 	if got := b.sh("test -e /tmp/counter.py && echo there"); got != "there" {
-		b.Errorf("the file is not there: %q", got)
+		b.Errorf("the file is missing: %q", got)
 	}
 }
 
-func TestAnotherEngineBuildBringsFilesBack(t *testing.T) {
+func TestAnotherEngineBuildRestoresFilesOnly(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{})
 	b.startCounter()
@@ -182,7 +181,7 @@ func TestAnotherEngineBuildBringsFilesBack(t *testing.T) {
 	}
 }
 
-func TestDamagedSnapshotIsNotWoken(t *testing.T) {
+func TestDamagedSnapshotIsNotResumed(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{})
 	b.startCounter()
@@ -205,7 +204,7 @@ func TestDamagedSnapshotIsNotWoken(t *testing.T) {
 		flipByte(t, image)
 	}
 	b.resume(b.id)
-	b.wentOn(before)
+	b.continued(before)
 }
 
 func flipByte(t *testing.T, path string) {
@@ -229,7 +228,7 @@ func flipByte(t *testing.T, path string) {
 	}
 }
 
-// fetch gets a page from a server in the sandbox, through the tunnel.
+// fetch requests a page of a server in the sandbox through a tunnel.
 func (b *box) fetch(port uint16, path string) (string, error) {
 	ctx, cancel := within(b.T)
 	defer cancel()
@@ -244,7 +243,7 @@ func (b *box) fetch(port uint16, path string) (string, error) {
 	return string(page), err
 }
 
-// output is how much a background command has printed.
+// output returns the length of a background command's output.
 func (b *box) output(pid int) int64 {
 	b.Helper()
 	ctx, cancel := within(b.T)
@@ -262,7 +261,7 @@ func (b *box) output(pid int) int64 {
 	return 0
 }
 
-// outputText is the beginning of what a background command printed.
+// outputText returns the beginning of a background command's output.
 func (b *box) outputText(pid int) string {
 	ctx, cancel := within(b.T)
 	defer cancel()

@@ -10,8 +10,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// keeper is a server inside that keeps connections. It says which of its connections
-// a request came over, and how many are open.
+// keeper is a server in the sandbox that keeps connections open. It answers with the number of the
+// request's connection and of open connections.
 const keeper = `
 import http.server, itertools, threading
 serial, here, lock = itertools.count(1), set(), threading.Lock()
@@ -43,8 +43,8 @@ class Page(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("%s", 8000), Page).serve_forever()
 `
 
-// ask gets a page of the server inside, over the API, and tells over which of the
-// server's connections, and how many are open.
+// ask requests a page of the server through the API, and returns the number of the connection used and
+// of those open.
 func (b *box) ask() (number, open int, err error) {
 	ctx, cancel := within(b.T)
 	defer cancel()
@@ -77,8 +77,8 @@ func (b *box) mustAsk() (number, open int) {
 	return number, open
 }
 
-// keeps starts the server, which is no command, and waits until two requests in a
-// row came over the same connection: one second is a long time, but not for ever.
+// keeps starts the server outside of any command, and waits until two successive requests use the same
+// connection: an idle one is closed after a second.
 func (b *box) keeps(addr string) {
 	b.Helper()
 	b.sh("cat >/tmp/keeper.py <<'END'\n" + strings.Replace(keeper, "%s", addr, 1) + "END\n" +
@@ -93,33 +93,33 @@ func (b *box) keeps(addr string) {
 
 func TestConnectionsToServersInsideAreKept(t *testing.T) {
 	t.Parallel()
-	for _, addr := range []string{"", "127.0.0.1"} { // over the network device, and over the guest
+	for _, addr := range []string{"", "127.0.0.1"} { // through the network device, and through the guest
 		t.Run("listening on "+addr, func(t *testing.T) {
 			t.Parallel()
 			b := shared.newBox(t, bothy.SandboxCreate{AutoResume: true})
 			b.keeps(addr)
 			m := b.copyOf()
 			if _, open := m.mustAsk(); open != 1 {
-				t.Errorf("in the copy %d connections are open: those of the original among them", open)
+				t.Errorf("%d connections are open in the copy, including those of the original", open)
 			}
 			b.mustAsk()
 			b.pause()
 			if _, open := b.mustAsk(); open != 1 {
-				t.Errorf("after its sleep %d connections are open: those from before among them", open)
+				t.Errorf("%d connections are open after a pause, including those from before", open)
 			}
 			b.is(bothy.StateRunning)
 		})
 	}
 }
 
-// copyOf is a fork that is taken while a connection waits.
+// copyOf returns a fork that is made while a connection is idle.
 func (b *box) copyOf() *box {
 	b.Helper()
 	b.mustAsk()
 	return b.fork(1)[0]
 }
 
-func TestAKeptConnectionLetsASandboxSleep(t *testing.T) {
+func TestAKeptConnectionDoesNotPreventAPause(t *testing.T) {
 	t.Parallel()
 	b := shared.newBox(t, bothy.SandboxCreate{IdleSeconds: 2, AutoResume: true})
 	b.keeps("")

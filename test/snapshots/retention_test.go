@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// diskBytes is what the snapshots of a server take up on the disk.
+// diskBytes returns the space that a server's snapshots take on the disk.
 func (s *server) diskBytes(t *testing.T) (sum int64) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(s.Home, "snapshots"), func(path string, _ fs.DirEntry, err error) error {
@@ -30,7 +30,7 @@ func (s *server) diskBytes(t *testing.T) (sum int64) {
 	return sum
 }
 
-// kept are the names of the snapshots of a sandbox, the latest first.
+// kept returns the names of a sandbox's snapshots, the latest first.
 func (b *box) kept() string {
 	b.Helper()
 	ctx, cancel := within(b.T)
@@ -46,7 +46,7 @@ func (b *box) kept() string {
 	return fmt.Sprint(names)
 }
 
-func TestOnlySoManySnapshotsAreKept(t *testing.T) {
+func TestSnapshotsBeyondTheLimitAreDeleted(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
 	b := s.newBox(t, bothy.SandboxCreate{})
@@ -58,15 +58,14 @@ func TestOnlySoManySnapshotsAreKept(t *testing.T) {
 	s.Settings = "snapshots: {keep_per_sandbox: 2}\n"
 	s.restart(t)
 	if got := b.kept(); got != "[3 2]" {
-		t.Errorf("after a start with room for two, there are %s", got)
+		t.Errorf("after a start with a limit of two, the snapshots are %s", got)
 	}
 	if after := s.diskBytes(t); after > before*3/5 {
-		t.Errorf("they took up %d bytes, and two of four still %d", before, after)
+		t.Errorf("four snapshots took %d bytes, and two still take %d", before, after)
 	}
 	b.snapshot("4")
 	eventually(t, "delete one", func() bool { return b.kept() == "[4 3]" })
-	// What a sandbox sleeps in stays, and does not count against the named ones
-	// when it is gone.
+	// The snapshot that a sandbox is paused in is kept, and does not count among the named ones later.
 	b.pause()
 	eventually(t, "delete another", func() bool { return b.kept() == "[ 4]" })
 	b.resume(b.id)
@@ -82,7 +81,7 @@ func TestProjectQuota(t *testing.T) {
 	b := s.newBox(t, bothy.SandboxCreate{})
 	small := b.snapshot("small")
 	b.sh("head -c 16M /dev/urandom >/workspace/data")
-	b.snapshot("large") // it holds the data twice: with the memory, and apart
+	b.snapshot("large") // it has the data twice: with the memory, and with the files
 	ctx, cancel := within(t)
 	defer cancel()
 	_, err := s.Snapshots.CreateSnapshot(ctx, b.id, bothy.SnapshotCreate{Name: "too large"})
@@ -99,6 +98,6 @@ func TestProjectQuota(t *testing.T) {
 	b.resume(b.id)
 	limits, err := s.Limits.Limits(ctx)
 	if err != nil || limits.Snapshots.LimitMB == nil || *limits.Snapshots.LimitMB != 60 || limits.Snapshots.UsedMB < 30 {
-		t.Errorf("the limits say %+v, %v", limits, err)
+		t.Errorf("the limits are %+v, %v", limits, err)
 	}
 }

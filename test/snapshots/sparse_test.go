@@ -13,21 +13,20 @@ import (
 //go:embed testdata/sparse.py
 var sparseProgram string
 
-// Memory is the same after a snapshot, in the original and in every copy, for a
-// process and for its child that shares it: where little of it was touched, and where
-// there is much of it and all was.
-func TestSparseMemoryIsWhole(t *testing.T) {
+// Memory is unchanged after a snapshot, in the original and in every copy, for a process and for a child
+// that shares it: both if little of it was touched, and if all of much memory was.
+func TestSparseMemoryIsUnchanged(t *testing.T) {
 	t.Parallel()
-	testMemoryIsWhole(t, 37, 8192)
+	testMemoryIsUnchanged(t, 37, 8192)
 }
 
-func TestDenseMemoryIsWhole(t *testing.T) {
+func TestDenseMemoryIsUnchanged(t *testing.T) {
 	t.Parallel()
-	testMemoryIsWhole(t, 1, 32<<10)
+	testMemoryIsUnchanged(t, 1, 32<<10)
 }
 
-// testMemoryIsWhole touches one in so many pages of so many.
-func testMemoryIsWhole(t *testing.T, every, pages int) {
+// testMemoryIsUnchanged touches every n-th of a number of pages.
+func testMemoryIsUnchanged(t *testing.T, every, pages int) {
 	t.Helper()
 	b := shared.newBox(t, bothy.SandboxCreate{MemoryMB: 512})
 	b.sh("cat >/workspace/sparse.py <<'END'\n" + sparseProgram + "\nEND")
@@ -49,7 +48,7 @@ func testMemoryIsWhole(t *testing.T, every, pages int) {
 					return out != ""
 				})
 				if !strings.HasSuffix(out, "whole") {
-					t.Errorf("the %s says %q", who, out)
+					t.Errorf("the %s prints %q", who, out)
 				}
 			}
 		}
@@ -68,10 +67,9 @@ func testMemoryIsWhole(t *testing.T, every, pages int) {
 	check(b.s.newBox(t, bothy.SandboxCreate{SnapshotID: first.ID}))
 }
 
-// A file with holes costs a sandbox nothing, and its snapshots neither: the host's disk
-// is filled with what is in files, and a snapshot of more holes than it holds is refused
-// while the sandbox continues.
-func TestHolesFillNoDisk(t *testing.T) {
+// Holes in files take no space, neither in a sandbox nor in its snapshots. A snapshot whose files with
+// their holes are larger than the disk is refused, and the sandbox keeps running.
+func TestHolesTakeNoSpace(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)
 	b := s.newBox(t, bothy.SandboxCreate{MemoryMB: 256, DiskMB: 64})
@@ -80,9 +78,9 @@ func TestHolesFillNoDisk(t *testing.T) {
 	defer cancel()
 	n := b.snapshot("")
 	if used := s.diskBytes(t); used > 80<<20 || n.SizeBytes > 80<<20 {
-		t.Errorf("with 100 MB of holes it takes up %d bytes, and says %d", used, n.SizeBytes)
+		t.Errorf("with 100 MB of holes the snapshot takes %d bytes and reports %d", used, n.SizeBytes)
 	}
-	b.filesAgain(ctx)
+	b.filesInAnother(ctx)
 	for _, size := range []string{"3G", "50T"} {
 		b.sh("truncate -s " + size + " /workspace/more")
 		before := s.diskBytes(t)
@@ -91,7 +89,7 @@ func TestHolesFillNoDisk(t *testing.T) {
 		_, err = s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{FilesOnly: true})
 		refused(t, "a pause with "+size+" of holes", err, bothy.CodeUnsupported)
 		if after := s.diskBytes(t); after > before+1<<20 {
-			t.Errorf("%s of holes took up %d bytes", size, after-before)
+			t.Errorf("%s of holes took %d bytes", size, after-before)
 		}
 		b.is(bothy.StateRunning)
 	}
@@ -103,8 +101,8 @@ func TestHolesFillNoDisk(t *testing.T) {
 	}
 }
 
-// filesAgain begins another sandbox with the files alone, which have the same holes.
-func (b *box) filesAgain(ctx context.Context) {
+// filesInAnother creates another sandbox with the files only, which must have the same holes.
+func (b *box) filesInAnother(ctx context.Context) {
 	b.Helper()
 	n, err := b.s.Snapshots.Pause(ctx, b.id, bothy.PauseOptions{FilesOnly: true})
 	if err != nil {

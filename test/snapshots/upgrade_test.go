@@ -13,8 +13,8 @@ import (
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
-// become replaces the server by another build of it; "" is the one under test.
-func (s *server) become(t *testing.T, name string) {
+// replaceWith replaces the server with another build of it; "" is the build under test.
+func (s *server) replaceWith(t *testing.T, name string) {
 	t.Helper()
 	s.Binary = ""
 	if name != "" {
@@ -23,7 +23,7 @@ func (s *server) become(t *testing.T, name string) {
 	s.restart(t)
 }
 
-// builds are the records of engine builds that a server has kept.
+// builds returns the engine builds that a server has kept.
 func (s *server) builds(t *testing.T) (names []string) {
 	t.Helper()
 	records, err := filepath.Glob(filepath.Join(s.Home, "engines/builds/*.json"))
@@ -36,10 +36,10 @@ func (s *server) builds(t *testing.T) (names []string) {
 	return names
 }
 
-// mark is the file in which a template says by which server it was made.
+// mark is a file in a template that names the server that made it.
 const mark = "/etc/made-under"
 
-// remakes makes a template again, with another image.
+// remakes builds a template again with another image.
 func (s *server) remakes(t *testing.T, name, by string) {
 	t.Helper()
 	b, err := s.Builder.StartBuild(t.Context(), bothy.BuildRequest{
@@ -56,7 +56,7 @@ func (s *server) remakes(t *testing.T, name, by string) {
 	}
 }
 
-// forget removes a template, and the snapshots that need its images.
+// forget removes a template and the snapshots that need its images.
 func (s *server) forget(t *testing.T, name string) {
 	ctx := context.Background()
 	p, err := s.Snapshots.Snapshots(ctx, bothy.SnapshotFilter{Limit: 1000})
@@ -64,30 +64,30 @@ func (s *server) forget(t *testing.T, name string) {
 		t.Error(err)
 	}
 	for _, n := range p.Items {
-		_ = s.Snapshots.DeleteSnapshot(ctx, n.ID) // one that is needed by another goes with that
+		_ = s.Snapshots.DeleteSnapshot(ctx, n.ID) // some are deleted together with snapshots that need them
 	}
 	if err := s.Templates.RemoveTemplate(ctx, name); err != nil {
 		t.Error(err)
 	}
 }
 
-// madeUnder checks in which image a sandbox stands.
+// madeUnder checks which image a sandbox uses.
 func (b *box) madeUnder(want string) {
 	b.Helper()
 	if got := strings.TrimSpace(b.sh("cat " + mark)); got != want {
-		b.Errorf("the sandbox stands in the template of %s, not of %s", got, want)
+		b.Errorf("the sandbox uses the template of %s, want %s", got, want)
 	}
 }
 
-// TestMemoryOutlivesUpgrades pauses under one build, and goes up and down through others,
-// each of which has also made the sandbox's template again.
+// TestMemoryOutlivesUpgrades pauses under one build, and upgrades and downgrades to others, each of which
+// has also rebuilt the sandbox's template.
 func TestMemoryOutlivesUpgrades(t *testing.T) {
 	t.Parallel()
-	testserver.Variant(t, "B") // before the server's time counts
+	testserver.Variant(t, "B") // before the server starts
 	testserver.Variant(t, "C")
 	s := stoppedServer(t)
 	s.NoPool = true
-	s.become(t, "")
+	s.replaceWith(t, "")
 	first := s.builds(t)
 	if len(first) != 1 {
 		t.Fatalf("the first server has kept %v", first)
@@ -101,10 +101,10 @@ func TestMemoryOutlivesUpgrades(t *testing.T) {
 	named := b.snapshot("by A")
 	b.pause()
 
-	s.become(t, "B")
+	s.replaceWith(t, "B")
 	s.remakes(t, name, "B")
-	b.wokenWithMemory(b.resume(b.id))
-	b.wentOn(before)
+	b.resumedWithMemory(b.resume(b.id))
+	b.continued(before)
 	b.madeUnder("A")
 	b.sh("echo under B >/workspace/b")
 	before = b.counter()
@@ -114,16 +114,16 @@ func TestMemoryOutlivesUpgrades(t *testing.T) {
 	}
 	copies := b.fork(2)
 	for _, c := range copies {
-		c.wentOn(before)
+		c.continued(before)
 		c.madeUnder("A")
 	}
-	b.turnBack(named)
+	b.rollBack(named)
 	if out, err := b.try("cat /workspace/b"); err == nil {
-		t.Errorf("after the rollback there is still %q", out)
+		t.Errorf("after the rollback there is %q", out)
 	}
-	b.turnBack(later)
-	b.wentOn(before)
-	// One of B's own, beside it.
+	b.rollBack(later)
+	b.continued(before)
+	// Another sandbox, created under B.
 	own := s.newBox(t, bothy.SandboxCreate{Template: name})
 	own.madeUnder("B")
 	own.startCounter()
@@ -131,21 +131,21 @@ func TestMemoryOutlivesUpgrades(t *testing.T) {
 	own.pause()
 	before = b.counter()
 
-	s.become(t, "C") // which finds b running
+	s.replaceWith(t, "C") // while b is running
 	s.remakes(t, name, "C")
-	b.wentOn(before)
+	b.continued(before)
 	b.madeUnder("A")
 	before = b.counter()
 	if n := b.pause(); n.Kind != bothy.SnapshotMemory {
-		t.Errorf("the pause of a sandbox that ran through an upgrade is %+v", n)
+		t.Errorf("a pause of a sandbox that was running during an upgrade is %+v", n)
 	}
-	b.wokenWithMemory(b.resume(b.id))
-	b.wentOn(before)
-	own.wokenWithMemory(own.resume(own.id))
-	own.wentOn(ownBefore)
+	b.resumedWithMemory(b.resume(b.id))
+	b.continued(before)
+	own.resumedWithMemory(own.resume(own.id))
+	own.continued(ownBefore)
 	own.madeUnder("B")
 	for _, c := range copies {
-		c.wentOn(count{pid: before.pid, seed: before.seed})
+		c.continued(count{pid: before.pid, seed: before.seed})
 	}
 	before, ownBefore = b.counter(), own.counter()
 	b.pause()
@@ -154,15 +154,15 @@ func TestMemoryOutlivesUpgrades(t *testing.T) {
 		t.Errorf("C has kept %v", kept)
 	}
 
-	s.become(t, "") // and down again
-	b.wokenWithMemory(b.resume(b.id))
-	b.wentOn(before)
-	own.wokenWithMemory(own.resume(own.id))
-	own.wentOn(ownBefore)
+	s.replaceWith(t, "") // a downgrade
+	b.resumedWithMemory(b.resume(b.id))
+	b.continued(before)
+	own.resumedWithMemory(own.resume(own.id))
+	own.continued(ownBefore)
 	b.madeUnder("A")
 	own.madeUnder("B")
 	if kept := s.builds(t); len(kept) != 2 || slices.Contains(kept, "") {
-		t.Errorf("of three builds, of which C's is needed by nothing, there are %v", kept)
+		t.Errorf("the builds are %v, where C's is no longer needed", kept)
 	}
 	files, err := os.ReadDir(filepath.Join(s.Home, "engines"))
 	if err != nil {
@@ -170,18 +170,19 @@ func TestMemoryOutlivesUpgrades(t *testing.T) {
 	}
 	for _, f := range files {
 		if strings.HasPrefix(f.Name(), ".") {
-			t.Errorf("%s is left", f.Name())
+			t.Errorf("the file %s is left", f.Name())
 		}
 	}
 }
 
-// TestRefusedBuildGivesItsFiles names a build in the settings.
+// TestRefusedBuildGivesItsFiles refuses a build in the settings: its snapshots are resumed with their
+// files only.
 func TestRefusedBuildGivesItsFiles(t *testing.T) {
 	t.Parallel()
 	testserver.Variant(t, "B")
 	s := stoppedServer(t)
 	s.NoPool = true
-	s.become(t, "B")
+	s.replaceWith(t, "B")
 	build := s.builds(t)[0]
 	b, runs := s.newBox(t, bothy.SandboxCreate{}), s.newBox(t, bothy.SandboxCreate{})
 	b.startCounter()
@@ -189,35 +190,35 @@ func TestRefusedBuildGivesItsFiles(t *testing.T) {
 	before := runs.counter()
 	b.pause()
 	s.Settings = "engines: {refuse: [" + build + "]}\n"
-	s.become(t, "")
+	s.replaceWith(t, "")
 	sb := b.resume(b.id)
 	b.filesOnly(sb)
 	if !strings.Contains(sb.Resumed.Detail, build) || !strings.Contains(sb.Resumed.Detail, "engines.refuse") {
 		t.Errorf("detail %q", sb.Resumed.Detail)
 	}
-	runs.wentOn(before)
+	runs.continued(before)
 	if n := runs.pause(); n.Kind != bothy.SnapshotFiles || !strings.Contains(n.Detail, "engines.refuse") {
-		t.Errorf("a machine of a refused build is paused as %+v", n)
+		t.Errorf("a pause of a machine of a refused build is %+v", n)
 	}
 	s.Binary = testserver.Variant(t, "B")
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Start(); err == nil {
-		t.Error("a server starts whose own build is refused")
+		t.Error("a server started although its own build is refused")
 	}
-	s.become(t, "")
+	s.replaceWith(t, "")
 }
 
-// wokenWithMemory checks how a sandbox came back.
-func (b *box) wokenWithMemory(sb *bothy.Sandbox) {
+// resumedWithMemory checks that a sandbox was resumed with its memory.
+func (b *box) resumedWithMemory(sb *bothy.Sandbox) {
 	b.Helper()
 	if sb.Resumed == nil || sb.Resumed.Kind != bothy.SnapshotMemory {
 		b.Fatalf("resumed: %+v", sb.Resumed)
 	}
 }
 
-func (b *box) turnBack(to *bothy.Snapshot) {
+func (b *box) rollBack(to *bothy.Snapshot) {
 	b.Helper()
 	ctx, cancel := within(b.T)
 	defer cancel()
@@ -225,5 +226,5 @@ func (b *box) turnBack(to *bothy.Snapshot) {
 	if err != nil {
 		b.Fatalf("roll back: %v", err)
 	}
-	b.wokenWithMemory(sb)
+	b.resumedWithMemory(sb)
 }
