@@ -43,10 +43,13 @@ const (
 	// continues where it was.
 	EventSandboxMoved      = "sandbox.moved"
 	EventSandboxMoveFailed = "sandbox.move_failed"
-	EventSandboxEnded      = "sandbox.ended"
-	EventSandboxOOM        = "sandbox.oom_killed"
-	EventSnapshotCreated   = "snapshot.created"
-	EventSnapshotDeleted   = "snapshot.deleted"
+	// EventSandboxConflict says that a change was not stored, because something other than the
+	// sandbox's server has changed its record.
+	EventSandboxConflict = "sandbox.conflict"
+	EventSandboxEnded    = "sandbox.ended"
+	EventSandboxOOM      = "sandbox.oom_killed"
+	EventSnapshotCreated = "snapshot.created"
+	EventSnapshotDeleted = "snapshot.deleted"
 	// EventSnapshotStored tells that a snapshot is in the object storage now.
 	EventSnapshotStored = "snapshot.stored"
 	// EventSnapshotRepaired says that a part of a snapshot that the object storage had lost
@@ -65,7 +68,7 @@ const (
 // EventTypes are the types of the events that are recorded.
 var EventTypes = []string{
 	EventSandboxCreated, EventSandboxUpdated, EventSandboxPaused, EventSandboxResumed, EventSandboxForked, EventSandboxRolledBack, EventSandboxRestarted,
-	EventSandboxUnattached, EventSandboxHostLost, EventSandboxNotResumed, EventSandboxCheckpointFailed, EventSandboxMoved, EventSandboxMoveFailed, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
+	EventSandboxUnattached, EventSandboxHostLost, EventSandboxNotResumed, EventSandboxCheckpointFailed, EventSandboxMoved, EventSandboxMoveFailed, EventSandboxConflict, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
 	EventSnapshotRepaired, EventSnapshotDamaged,
 	EventEnginePreparing, EventBudgetWarning, EventBudgetExceeded,
 }

@@ -59,7 +59,11 @@ func (w *linkWorld) use(token *bothy.Token) {
 
 func (w *linkWorld) put(t *testing.T, id string, s bothy.State) {
 	t.Helper()
-	if err := w.db.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: id, ProjectID: "default", State: s, CreatedAt: start}}); err != nil {
+	sb := &store.Sandbox{Sandbox: bothy.Sandbox{ID: id, ProjectID: "default", State: s, CreatedAt: start}}
+	if row, err := w.db.Sandbox(t.Context(), id); err == nil {
+		sb.Version = row.Version
+	}
+	if err := w.db.PutSandbox(t.Context(), sb); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -265,6 +265,7 @@ func (a *arrival) own(ctx context.Context, sb *store.Sandbox) error {
 		}
 		switch {
 		case err == nil && taken:
+			s.ledger.Saw(sb)
 			_ = failpoint.Hit("move.taken")
 			return nil
 		case err == nil:
@@ -287,6 +288,7 @@ func (a *arrival) mine(ctx context.Context, sb *store.Sandbox) (bool, error) {
 	own, err := a.s.o.Store.OwnSandboxesInState(ctx, sb.State)
 	for _, o := range own {
 		if o.ID == sb.ID {
+			sb.Version = o.Version
 			return true, nil
 		}
 	}

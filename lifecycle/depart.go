@@ -287,6 +287,7 @@ func (d *departure) leave(ctx context.Context) (still time.Duration) {
 	s := d.s
 	_ = failpoint.Hit("move.over")
 	s.departures.add(d.id, d.how.To)
+	s.ledger.Forget(d.id)
 	if l := d.l; l != nil {
 		still = time.Since(d.since)
 		s.setTracked(l, false)

@@ -49,7 +49,11 @@ func (s ownedStore) take(ctx context.Context, sb *store.Sandbox) (bool, error) {
 	after := *sb
 	after.Moving = ""
 	s.of[sb.ID] = s.self
-	return true, s.Store.PutSandbox(ctx, &after)
+	if err := s.Store.PutSandbox(ctx, &after); err != nil {
+		return false, err
+	}
+	sb.Version = after.Version
+	return true, nil
 }
 
 // pair is two servers that share a store.

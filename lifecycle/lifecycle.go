@@ -223,7 +223,7 @@ func New(o Options) *Service {
 	if o.StartShared != nil {
 		start = s.startShared
 	}
-	s.ledger = ledger.New(ledger.Options{Store: o.Store, Start: start, Observe: o.Observe, Clock: o.Clock, Log: o.Log, Background: ctx})
+	s.ledger = ledger.New(ledger.Options{Store: o.Store, Start: start, Elsewhere: s.endElsewhere, Observe: o.Observe, Clock: o.Clock, Log: o.Log, Background: ctx})
 	s.engines = engines.New(engines.Options{
 		Open: o.Engines, Openers: o.Openers, Default: o.Engine, Auto: o.Auto, Clock: o.Clock, Log: o.Log, Background: ctx,
 		Opened: s.engineOpened, Step: s.emitStep,

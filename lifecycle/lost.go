@@ -186,7 +186,9 @@ func (s *Service) resumeLater(ctx context.Context, hosts store.Hosts, id string,
 		data["detail"] = fmt.Sprintf("%s; there are no more automatic attempts: resume it by hand", loss.Problem)
 	}
 	if hosts != nil && s.ledger.Unsaved(id) == nil && s.storedForAll(ctx, sb.SnapshotID) {
-		err = hosts.ReleaseSandbox(ctx, sb)
+		if err = hosts.ReleaseSandbox(ctx, sb); err == nil {
+			s.ledger.Forget(id)
+		}
 	} else {
 		err = s.ledger.Put(ctx, sb)
 	}

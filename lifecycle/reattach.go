@@ -117,6 +117,7 @@ func (s *Service) reattach(ctx context.Context, sb *store.Sandbox) error {
 		return nil
 	}
 	s.dropUnattached(sb.ID)
+	s.ledger.Saw(sb)
 	s.track(l, sb, nil)
 	return nil
 }

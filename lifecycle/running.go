@@ -89,6 +89,9 @@ func (s *Service) endByID(ctx context.Context, id string, x bothy.Exit) error {
 	if err != nil || sb.State.Ended() || s.instance(id) != nil {
 		return err
 	}
+	if sb.State == bothy.StatePaused {
+		return nil // something other than this server has paused it, so this was not its machine
+	}
 	return s.endWithCheckpoints(ctx, sb, x)
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 )
 
@@ -58,6 +59,37 @@ func (s *Service) Abandon() {
 	if err := s.sweep(context.WithoutCancel(s.background)); err != nil {
 		s.log.Error("cannot remove all leftover machines", "error", err)
 	}
+}
+
+// endElsewhere is Abandon for one sandbox, once its locker has finished: the store says that another
+// host owns it.
+func (s *Service) endElsewhere(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.instances[id]
+	if l == nil && s.unattached[id] == nil || s.background.Err() != nil {
+		return
+	}
+	s.watchers.Go(func() {
+		unlock, err := s.lockToEnd(s.background, id, bothy.Exit{Reason: bothy.EndHostLost, Detail: "another host owns the sandbox"})
+		if err != nil {
+			return
+		}
+		defer unlock()
+		if s.instance(id) != l {
+			return // it has left already
+		}
+		s.log.Error("another host owns a sandbox that runs here; ending it here, and storing nothing", "sandbox", id)
+		if l == nil {
+			if u := s.dropUnattached(id); u != nil {
+				s.endUnattached(u)
+			}
+			return
+		}
+		s.untrackEnding(l)
+		s.machines.Destroy(l.Machine)
+		l.Ended()
+	})
 }
 
 // Here reports whether a sandbox runs, or may run, on this host.

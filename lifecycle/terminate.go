@@ -59,13 +59,11 @@ func (s *Service) terminateLocked(ctx context.Context, id string, x bothy.Exit) 
 	l := s.instance(id)
 	if l == nil {
 		u := s.dropUnattached(id)
-		if err := s.ledger.EndThen(ctx, sb, x, dropPauseSnapshots); err != nil {
-			return err
-		}
+		err := s.ledger.EndThen(ctx, sb, x, dropPauseSnapshots)
 		if u != nil {
 			s.endUnattached(u)
 		}
-		return nil
+		return err
 	}
 	if sb.State == bothy.StateRunning {
 		sb.Ending = &x

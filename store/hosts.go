@@ -48,11 +48,12 @@ type Hosts interface {
 	// end it. Its snapshots stay that host's. It reports whether it did.
 	ClaimDead(ctx context.Context, id string) (bool, error)
 	// ReleaseSandbox stores sb, which this host owns and which is paused at a snapshot that
-	// others can get, as a sandbox without a host, together with its snapshots.
+	// others can get, as a sandbox without a host, together with its snapshots. Like PutSandbox
+	// it fails with a *Conflict if the row has changed since sb was read.
 	ReleaseSandbox(ctx context.Context, sb *Sandbox) error
 	// TakeSandbox makes this host the owner of a sandbox, and its snapshots, that another host
 	// is moving here, and stores sb. It reports false if that host at that epoch no longer owns
-	// it, or if sb.Moving is not the current attempt.
+	// it, if sb.Moving is not the current attempt, or if the row has changed since sb was read.
 	TakeSandbox(ctx context.Context, from string, epoch int64, sb *Sandbox) (bool, error)
 	// StartSandbox is PutSandbox for a sandbox that starts to count against its project's plan.
 	// If that would exceed the bounds over all hosts, nothing is stored and the error is a

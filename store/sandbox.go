@@ -6,6 +6,9 @@ import "github.com/bothy-dev/bothy"
 type Sandbox struct {
 	bothy.Sandbox
 
+	// Version is that of the row as it was read; 0 if it has not been stored yet.
+	Version int64 `json:"-"`
+
 	// RequireAcceleration refuses to resume the sandbox on a host without it.
 	RequireAcceleration bool `json:"_require_acceleration,omitempty"`
 	// EndWhenIdle has the sandbox ended after IdleSeconds, not paused.

@@ -1,6 +1,22 @@
 // Package store defines what must survive the server: one interface, and one test suite
 // (storetest) that every implementation passes. Services (lifecycle, access, template…) use it,
 // and api for stored answers.
+//
+// # Versions
+//
+// The row of a sandbox has a version, which grows by one with each change of what Sandbox
+// contains. A writer states the version that it has read, and writes nothing if the row has
+// another: so a writer with an old view never overwrites a newer one, whether it is a second
+// process, a host that was replaced, or one whose database was restored from a backup. Such a
+// write fails with a *Conflict.
+//
+// What changes a row without having read it, because its owner is gone, increases the version:
+// giving up a host, taking and releasing a sandbox. The owner columns themselves (host,
+// host_epoch) are not part of the record, and PutSandbox does not write them. A claim changes
+// only them, but increases the version as well, since the new owner reads the row next and
+// nothing read before the claim may be written after it. A host that starts again gets a new
+// epoch for its rows without new versions, since no process has read them under that epoch.
+// Links and snapshots have their own rows, and refer to a sandbox without changing its row.
 package store
 
 import (
@@ -20,7 +36,9 @@ import (
 // object's own not-found code. Values passed in and returned belong to the caller. All methods
 // are safe for concurrent use.
 type Store interface {
-	// PutSandbox stores a new sandbox, or replaces the one with its id.
+	// PutSandbox stores a new sandbox, whose Version is 0, or replaces the row that s was read
+	// from. It sets s.Version to the new version. If that row has changed since, nothing is
+	// stored and the error has a *Conflict as its cause.
 	PutSandbox(ctx context.Context, s *Sandbox) error
 	Sandbox(ctx context.Context, id string) (*Sandbox, error)
 	// Sandboxes lists a project's sandboxes, newest first.

@@ -1,7 +1,7 @@
 // Package ledger keeps the record of each sandbox's state: the rows in the store, the events,
 // and the allowed transitions. What the store cannot take now is kept in memory, treated as if
 // it were stored, and stored later. A sandbox is changed by one operation at a time, which
-// holds its lock.
+// holds its lock. A row that something else has changed is never overwritten, see conflict.go.
 package ledger
 
 import (
@@ -29,6 +29,8 @@ type Options struct {
 	// Start stores a sandbox that starts to count against its project's plan, or returns an
 	// error; created is true for a new or restarted one. If it is nil, PutSandbox is used.
 	Start func(ctx context.Context, sb *store.Sandbox, created bool) error
+	// Elsewhere is called if another host turns out to own a sandbox. Optional.
+	Elsewhere func(id string)
 	// Observe is called with every stored event. Optional.
 	Observe func(bothy.Event)
 	Clock   bothy.Clock
@@ -44,6 +46,7 @@ type Ledger struct {
 	locks   keylock.Locks
 	retries retries
 	unsaved unsaved
+	stored  stored
 }
 
 // New returns a ledger.

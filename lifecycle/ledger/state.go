@@ -74,10 +74,12 @@ func checkTransition(sb *store.Sandbox, to bothy.State) error {
 func (g *Ledger) ForceTransition(ctx context.Context, sb *store.Sandbox, to bothy.State, then func()) {
 	cannot := checkTransition(sb, to)
 	sb.State = to
-	g.insist(ctx, sb, cannot, then)
+	// A refusal has been reported.
+	_ = g.insist(ctx, sb, cannot, then)
 }
 
-// End moves a sandbox whose machine is gone to its final state.
+// End moves a sandbox whose machine is gone to its final state. It returns an error if something
+// other than this server has changed the row: what is in it may not be what has ended.
 func (g *Ledger) End(ctx context.Context, sb *store.Sandbox, x bothy.Exit) error {
 	return g.EndThen(ctx, sb, x, nil)
 }
@@ -99,11 +101,16 @@ func (g *Ledger) EndThen(ctx context.Context, sb *store.Sandbox, x bothy.Exit, t
 	sb.GuestKey = ""
 	sb.StopResuming()
 	ended := *sb
-	g.ForceTransition(ctx, sb, to, func() {
+	cannot := checkTransition(sb, to)
+	sb.State = to
+	err := g.insist(ctx, sb, cannot, func() {
 		g.Emit(ctx, bothy.EventSandboxEnded, &ended, map[string]string{"reason": string(x.Reason), "detail": x.Detail})
 		if then != nil {
 			then()
 		}
 	})
+	if isConflict(err) {
+		return err
+	}
 	return nil
 }

@@ -46,9 +46,15 @@ func (g *Ledger) Put(ctx context.Context, sb *store.Sandbox) error {
 }
 
 func (g *Ledger) put(ctx context.Context, sb *store.Sandbox, put func(context.Context, *store.Sandbox) error) error {
-	if err := put(ctx, sb); err != nil {
+	err := g.stored.check(sb)
+	if err == nil {
+		err = put(ctx, sb)
+	}
+	if err != nil {
+		g.refused(ctx, sb, err)
 		return err
 	}
+	g.stored.saw(sb)
 	g.unsaved.mu.Lock()
 	r := g.unsaved.rows[sb.ID]
 	delete(g.unsaved.rows, sb.ID)
@@ -61,7 +67,8 @@ func (g *Ledger) put(ctx context.Context, sb *store.Sandbox, put func(context.Co
 
 // insist stores something that has already happened to a sandbox, and then calls then. If the
 // store cannot take it now, because the disk is full for example, it is kept and stored later.
-func (g *Ledger) insist(ctx context.Context, sb *store.Sandbox, cannot error, then func()) {
+// The error says that it never will, because the row is another host's or not as it was read.
+func (g *Ledger) insist(ctx context.Context, sb *store.Sandbox, cannot error, then func()) error {
 	if cannot == nil {
 		cannot = g.Put(context.WithoutCancel(ctx), sb)
 	}
@@ -69,12 +76,12 @@ func (g *Ledger) insist(ctx context.Context, sb *store.Sandbox, cannot error, th
 		if then != nil {
 			then()
 		}
-		return
+		return nil
 	}
-	if bothy.ErrorCode(cannot) == bothy.CodeMisdirected {
-		// Another host owns it now, and records what becomes of it.
+	if isFinal(cannot) {
+		// Whatever owns or has changed it records what becomes of it.
 		g.unsaved.forget(sb.ID)
-		return
+		return cannot
 	}
 	g.o.Log.Error("cannot store the state of a sandbox; trying again", "sandbox", sb.ID, "state", sb.State, "error", cannot)
 	g.unsaved.mu.Lock()
@@ -84,6 +91,7 @@ func (g *Ledger) insist(ctx context.Context, sb *store.Sandbox, cannot error, th
 	g.unsaved.rows[sb.ID] = unsavedRow{*sb, then}
 	g.unsaved.mu.Unlock()
 	g.Retry("store "+sb.ID, func(ctx context.Context) error { return g.storeRow(ctx, sb.ID) })
+	return nil
 }
 
 func (g *Ledger) storeRow(ctx context.Context, id string) error {
@@ -97,8 +105,7 @@ func (g *Ledger) storeRow(ctx context.Context, id string) error {
 		return nil
 	}
 	err = g.Put(ctx, sb)
-	if bothy.ErrorCode(err) == bothy.CodeMisdirected {
-		// Another host owns it now, and records what becomes of it.
+	if isFinal(err) {
 		g.unsaved.forget(id)
 		return nil
 	}

@@ -207,8 +207,8 @@ func gone(err error) bool {
 
 // codeHeld is the database's error for a server that no longer holds it, codeOwned for one that
 // changes another host's sandbox, codeMost and codeFast for a start beyond the project's plan,
-// and codeFull for a full disk.
-const codeHeld, codeOwned, codeMost, codeFast, codeFull = "BTHY1", "BTHY2", "BTHY3", "BTHY4", "53100"
+// codeConflict for a write of a sandbox that is not as it was read, and codeFull for a full disk.
+const codeHeld, codeOwned, codeMost, codeFast, codeConflict, codeFull = "BTHY1", "BTHY2", "BTHY3", "BTHY4", "BTHY5", "53100"
 
 // fault is the error for the caller.
 func (s *Store) fault(op string, err error) error {

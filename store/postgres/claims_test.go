@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -73,6 +74,20 @@ func (h *history) explained(t *testing.T) error {
 	said, err := cmd.CombinedOutput()
 	t.Logf("%s", bytes.TrimSpace(said))
 	return err
+}
+
+// write changes a sandbox, whatever else its owner does to it meanwhile.
+func write(ctx context.Context, s *postgres.Store, id string) error {
+	for {
+		sb, err := s.Sandbox(ctx, id)
+		if err != nil {
+			return err
+		}
+		sb.Name = fmt.Sprint(rand.Int())
+		if err := s.PutSandbox(ctx, sb); !errors.As(err, new(*store.Conflict)) {
+			return err
+		}
+	}
 }
 
 // nobodys makes paused sandboxes that any host may claim.
@@ -165,7 +180,7 @@ func TestClaimsAreLinearizable(t *testing.T) {
 						})
 					case n%4 == 1:
 						h.made(call{Sandbox: id, Host: name, Op: "write"}, func(c *call) {
-							err := s.PutSandbox(ctx, sandbox(id, bothy.StatePaused))
+							err := write(ctx, s, id)
 							c.OK, c.Unknown = err == nil, err != nil && bothy.ErrorCode(err) != bothy.CodeMisdirected
 						})
 					}

@@ -30,7 +30,7 @@ func TestHostsOutliveAFailover(t *testing.T) {
 	first.Promote(t, second, func() { first.End(syscall.SIGQUIT) })
 	for name, s := range hosts {
 		// What can be repeated is, for as long as it takes.
-		must(t, s.PutSandbox(ctx, sandbox("sbx"+name+"0", bothy.StatePaused)))
+		must(t, s.PutSandbox(ctx, current(t, s, sandbox("sbx"+name+"0", bothy.StatePaused))))
 		own, err := s.OwnSandboxesInState(ctx, bothy.StateRunning)
 		if err != nil || len(own) != 19 {
 			t.Errorf("%s has %d running sandboxes: %v", name, len(own), err)

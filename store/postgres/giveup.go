@@ -18,11 +18,11 @@ const giveUpAtOnce = 500
 
 // giveUp gives up a host whose row is locked.
 func (s *Store) giveUp(ctx context.Context, tx pgx.Tx, b *store.HostGivenUp, fate store.Fate) error {
-	rows, err := tx.Query(ctx, `SELECT record FROM sandboxes WHERE host = $1 AND state NOT IN ('stopped', 'failed') FOR UPDATE`, b.Host)
+	rows, err := tx.Query(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE host = $1 AND state NOT IN ('stopped', 'failed') FOR UPDATE`, b.Host)
 	if err != nil {
 		return err
 	}
-	all, err := pgx.CollectRows(rows, decoded(record.DecodeSandbox))
+	all, err := pgx.CollectRows(rows, scanSandbox)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (f *fates) add(sb *store.Sandbox, free bool, resume *int64) error {
 
 // queue adds the statements that store the fates.
 func (f *fates) queue(b *pgx.Batch) {
-	b.Queue(`UPDATE sandboxes s SET state = f.state, ended_at = f.ended, record = f.record, resume_at = f.resume + `+databaseNow+`, host_epoch = 0,
+	b.Queue(`UPDATE sandboxes s SET state = f.state, ended_at = f.ended, record = f.record, resume_at = f.resume + `+databaseNow+`, host_epoch = 0, version = s.version + 1,
 		host = CASE WHEN f.free THEN '' ELSE s.host END
 		FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bool[]) f(id, state, ended, record, resume, free) WHERE s.id = f.id`,
 		clean([]any{f.ids, f.states, f.ended, f.records, f.resume, f.free})...)

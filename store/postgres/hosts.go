@@ -418,7 +418,7 @@ func (s *Store) SnapshotHost(ctx context.Context, id string) (sandbox string, o 
 // ClaimSandbox implements store.Hosts.
 func (s *Store) ClaimSandbox(ctx context.Context, id string) (claimed bool, err error) {
 	err = s.transaction(ctx, "claim a sandbox", once, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `UPDATE sandboxes SET host = $2, host_epoch = $3 WHERE id = $1
+		tag, err := tx.Exec(ctx, `UPDATE sandboxes SET host = $2, host_epoch = $3, version = version + 1 WHERE id = $1
 			AND (host = '' OR state IN ('stopped', 'failed') AND NOT EXISTS (SELECT 1 FROM hosts h WHERE h.id = sandboxes.host AND dead_at IS NULL))`, id, s.member.Name, s.lease.epoch)
 		if claimed = err == nil && tag.RowsAffected() == 1; !claimed {
 			return err
@@ -431,7 +431,7 @@ func (s *Store) ClaimSandbox(ctx context.Context, id string) (claimed bool, err 
 
 // ClaimDead implements store.Hosts. The lock keeps the host from coming back meanwhile.
 func (s *Store) ClaimDead(ctx context.Context, id string) (bool, error) {
-	n, err := s.change(ctx, "claim a sandbox of a dead host", once, do(`UPDATE sandboxes SET host = $2, host_epoch = $3 WHERE id = $1 AND state = 'paused'
+	n, err := s.change(ctx, "claim a sandbox of a dead host", once, do(`UPDATE sandboxes SET host = $2, host_epoch = $3, version = version + 1 WHERE id = $1 AND state = 'paused'
 		AND EXISTS (SELECT 1 FROM hosts h WHERE h.id = sandboxes.host AND dead_at IS NOT NULL FOR SHARE)`, id, s.member.Name, s.lease.epoch))
 	return err == nil && n == 1, err
 }
@@ -445,7 +445,11 @@ func (s *Store) ReleaseSandbox(ctx context.Context, sb *store.Sandbox) error {
 	_, err = s.change(ctx, "release a sandbox", once,
 		do(`SELECT host_owns($1, $2)`, s.lease.epoch, sb.ID),
 		do(`UPDATE snapshots SET host = '' WHERE sandbox_id = $1`, sb.ID),
-		do(`UPDATE sandboxes SET state = $2, record = $3, resume_at = $4::bigint + `+databaseNow+`, host = '', host_epoch = 0 WHERE id = $1`, sb.ID, string(sb.State), text, s.resumeIn(sb)))
+		do(`WITH written AS (UPDATE sandboxes SET state = $2, record = $3, resume_at = $4::bigint + `+databaseNow+`, host = '', host_epoch = 0, version = version + 1
+			WHERE id = $1 AND version = $5::bigint RETURNING 1) `+orConflict, sb.ID, string(sb.State), text, s.resumeIn(sb), sb.Version))
+	if err = refused(sb.ID, sb.Version, err); err == nil {
+		sb.Version++
+	}
 	return err
 }
 
@@ -460,19 +464,20 @@ func (s *Store) TakeSandbox(ctx context.Context, from string, epoch int64, sb *s
 	err = s.transaction(ctx, "take a sandbox", once, func(ctx context.Context, tx pgx.Tx) error {
 		taken = false
 		var before string
-		err := tx.QueryRow(ctx, `SELECT record FROM sandboxes WHERE id = $1 AND host = $2 AND host_epoch = $3 FOR UPDATE`, sb.ID, from, epoch).Scan(&before)
+		var version int64
+		err := tx.QueryRow(ctx, `SELECT record, version FROM sandboxes WHERE id = $1 AND host = $2 AND host_epoch = $3 FOR UPDATE`, sb.ID, from, epoch).Scan(&before, &version)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		row, err := record.DecodeSandbox(before)
-		if err != nil || sb.Moving == "" || row.Moving != sb.Moving {
+		row, err := record.DecodeSandbox(before, version)
+		if err != nil || sb.Moving == "" || row.Moving != sb.Moving || row.Version != sb.Version {
 			return err
 		}
 		b := &pgx.Batch{}
-		b.Queue(`UPDATE sandboxes SET state = $2, record = $3, host = $4, host_epoch = $5, resume_at = $6::bigint + `+databaseNow+` WHERE id = $1`,
+		b.Queue(`UPDATE sandboxes SET state = $2, record = $3, host = $4, host_epoch = $5, resume_at = $6::bigint + `+databaseNow+`, version = version + 1 WHERE id = $1`,
 			clean([]any{sb.ID, string(sb.State), text, s.member.Name, s.lease.epoch, s.resumeIn(&after)})...)
 		b.Queue(`UPDATE snapshots SET host = $2 WHERE sandbox_id = $1`, sb.ID, s.member.Name)
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
@@ -481,7 +486,10 @@ func (s *Store) TakeSandbox(ctx context.Context, from string, epoch int64, sb *s
 		taken = true
 		return nil
 	})
-	return taken && err == nil, err
+	if taken = taken && err == nil; taken {
+		sb.Version++
+	}
+	return taken, err
 }
 
 // LiveOf implements store.Hosts.

@@ -38,6 +38,17 @@ func sandbox(id string, st bothy.State) *store.Sandbox {
 	return &store.Sandbox{Sandbox: bothy.Sandbox{ID: id, ProjectID: "p", State: st, CreatedAt: time.Now().UTC()}}
 }
 
+// current returns a sandbox with the version that its row has, if it has one.
+func current(t testing.TB, s *postgres.Store, sb *store.Sandbox) *store.Sandbox {
+	t.Helper()
+	row, err := s.Sandbox(t.Context(), sb.ID)
+	if bothy.ErrorCode(err) != bothy.CodeSandboxNotFound {
+		must(t, err)
+		sb.Version = row.Version
+	}
+	return sb
+}
+
 func TestOnlyTheOwnerChangesASandbox(t *testing.T) {
 	url, ctx := database(t), t.Context()
 	one, two := member(t, url, "one"), member(t, url, "two")
@@ -50,7 +61,7 @@ func TestOnlyTheOwnerChangesASandbox(t *testing.T) {
 	if sb, err := two.Sandbox(ctx, "sbx1"); err != nil || sb.State != bothy.StateRunning {
 		t.Errorf("afterwards: %+v %v", sb, err)
 	}
-	must(t, one.PutSandbox(ctx, sandbox("sbx1", bothy.StatePaused)))
+	must(t, one.PutSandbox(ctx, current(t, one, sandbox("sbx1", bothy.StatePaused))))
 	if own, err := two.OwnSandboxesInState(ctx, bothy.LiveStates...); err != nil || len(own) != 0 {
 		t.Errorf("another host's own: %v %v", own, err)
 	}
@@ -160,7 +171,7 @@ func TestLeasesAreByTheClockOfTheDatabase(t *testing.T) {
 func TestAHostWithTwoNames(t *testing.T) {
 	url, ctx := database(t), t.Context()
 	one := member(t, url, "one")
-	must(t, one.PutSandbox(ctx, sandbox("sbx1", bothy.StatePaused)))
+	must(t, one.PutSandbox(ctx, current(t, one, sandbox("sbx1", bothy.StatePaused))))
 	one.Close()
 	renamed := func() (*postgres.Store, error) {
 		return postgres.Open(ctx, url, postgres.WithMember(postgres.Member{Name: "two"}), postgres.WithHome("home of one"), postgres.WithHolder("holder of one"))
@@ -173,7 +184,7 @@ func TestAHostWithTwoNames(t *testing.T) {
 		s.Close()
 	}
 	one = member(t, url, "one")
-	must(t, one.PutSandbox(ctx, sandbox("sbx1", bothy.StateStopped)))
+	must(t, one.PutSandbox(ctx, current(t, one, sandbox("sbx1", bothy.StateStopped))))
 	one.Close()
 	if s, err = renamed(); err != nil {
 		t.Fatal(err)
@@ -197,7 +208,7 @@ func TestASingleServerBecomesTheFirstHost(t *testing.T) {
 	if err != nil || serr != nil || len(own) != 1 || len(snapshots) != 1 {
 		t.Errorf("its own: %v %v, %v %v", own, err, snapshots, serr)
 	}
-	must(t, one.PutSandbox(ctx, sandbox("sbx1", bothy.StateStopped)))
+	must(t, one.PutSandbox(ctx, current(t, one, sandbox("sbx1", bothy.StateStopped))))
 }
 
 func TestADeadHostIsGivenUp(t *testing.T) {
@@ -258,7 +269,7 @@ func TestADeadHostIsGivenUp(t *testing.T) {
 	if ok, err := two.ClaimSandbox(ctx, "sbxp"); err != nil || !ok {
 		t.Errorf("claim: %v %v", ok, err)
 	}
-	must(t, two.PutSandbox(ctx, sandbox("sbxp", bothy.StateRunning)))
+	must(t, two.PutSandbox(ctx, current(t, two, sandbox("sbxp", bothy.StateRunning))))
 	if ok, err := two.ClaimSandbox(ctx, "sbxk"); err != nil || ok {
 		t.Errorf("what waits for its host was claimed: %v %v", ok, err)
 	}
@@ -281,7 +292,7 @@ func TestADeadHostIsGivenUp(t *testing.T) {
 	// When it is back, what waited for it is its own again, and nothing else.
 	back := member(t, url, "dead")
 	defer back.Close()
-	must(t, back.PutSandbox(ctx, sandbox("sbxk", bothy.StateRunning)))
+	must(t, back.PutSandbox(ctx, current(t, back, sandbox("sbxk", bothy.StateRunning))))
 	if err := back.PutSandbox(ctx, sandbox("sbxp", bothy.StateStopped)); bothy.ErrorCode(err) != bothy.CodeMisdirected {
 		t.Errorf("what was taken meanwhile: %v", err)
 	}
@@ -403,18 +414,20 @@ func TestASandboxIsTaken(t *testing.T) {
 		from    string
 		epoch   int64
 		attempt string
+		version int64
 	}{
-		"of another host": {"two", one.Epoch(), "attempt"}, "of another run": {"one", one.Epoch() + 1, "attempt"},
-		"by another attempt": {"one", one.Epoch(), "earlier"}, "by none": {"one", one.Epoch(), ""},
+		"of another host": {"two", one.Epoch(), "attempt", 1}, "of another run": {"one", one.Epoch() + 1, "attempt", 1},
+		"by another attempt": {"one", one.Epoch(), "earlier", 1}, "by none": {"one", one.Epoch(), "", 1},
+		"as it was before": {"one", one.Epoch(), "attempt", 0},
 	} {
-		after.Moving = c.attempt
+		after.Moving, after.Version = c.attempt, c.version
 		if ok, err := two.TakeSandbox(ctx, c.from, c.epoch, after); ok || err != nil {
 			t.Errorf("a sandbox %s was taken: %v %v", what, ok, err)
 		}
 	}
-	after.Moving = "attempt"
-	if ok, err := two.TakeSandbox(ctx, "one", one.Epoch(), after); !ok || err != nil {
-		t.Fatal(ok, err)
+	after.Moving, after.Version = "attempt", 1
+	if ok, err := two.TakeSandbox(ctx, "one", one.Epoch(), after); !ok || err != nil || after.Version != 2 {
+		t.Fatal(ok, err, after.Version)
 	}
 	if ok, err := two.TakeSandbox(ctx, "one", one.Epoch(), after); ok || err != nil {
 		t.Errorf("it was taken twice: %v %v", ok, err)
@@ -526,7 +539,7 @@ func TestStartsOfAllHostsStayWithinBounds(t *testing.T) {
 				wg.Go(func() {
 					sb := sandbox(fmt.Sprintf("%s-%d-%d", prefix, h, i), state)
 					sb.ProjectID = prefix
-					err := host.StartSandbox(ctx, sb, b)
+					err := host.StartSandbox(ctx, current(t, host, sb), b)
 					var beyond *store.PlanExceeded
 					mu.Lock()
 					defer mu.Unlock()
@@ -562,7 +575,7 @@ func TestStartsOfAllHostsStayWithinBounds(t *testing.T) {
 	for _, host := range hosts {
 		sb := sandbox(made[0], bothy.StateStopped)
 		sb.ProjectID = "count"
-		if err := host.PutSandbox(ctx, sb); err != nil && bothy.ErrorCode(err) != bothy.CodeMisdirected {
+		if err := host.PutSandbox(ctx, current(t, host, sb)); err != nil && bothy.ErrorCode(err) != bothy.CodeMisdirected {
 			t.Fatal(err)
 		}
 	}
@@ -612,15 +625,15 @@ func TestOnlySandboxesThatRunCount(t *testing.T) {
 		must(t, one.PutSandbox(ctx, sb))
 	}
 	bounds := store.StartBounds{Sandboxes: new(1)}
-	must(t, one.StartSandbox(ctx, sandbox("sbxp", bothy.StateResuming), bounds))
+	must(t, one.StartSandbox(ctx, current(t, one, sandbox("sbxp", bothy.StateResuming)), bounds))
 	for _, st := range []bothy.State{bothy.StateRunning, bothy.StatePausing, bothy.StateStopping} {
-		must(t, one.PutSandbox(ctx, sandbox("sbxp", st)))
+		must(t, one.PutSandbox(ctx, current(t, one, sandbox("sbxp", st))))
 		var beyond *store.PlanExceeded
 		if err := two.StartSandbox(ctx, sandbox("sbx2", bothy.StateStarting), bounds); !errors.As(err, &beyond) || beyond.Live != 1 {
 			t.Errorf("while the other is %s: %v", st, err)
 		}
 	}
-	must(t, one.PutSandbox(ctx, sandbox("sbxp", bothy.StatePaused)))
+	must(t, one.PutSandbox(ctx, current(t, one, sandbox("sbxp", bothy.StatePaused))))
 	must(t, two.StartSandbox(ctx, sandbox("sbx2", bothy.StateStarting), bounds))
 	if err := two.StartSandbox(ctx, sandbox("sbxp", bothy.StateResuming), bounds); bothy.ErrorCode(err) != bothy.CodeMisdirected {
 		t.Errorf("another host's sandbox: %v", err)
@@ -733,11 +746,11 @@ func TestSandboxesAreDueByTheClockOfTheDatabase(t *testing.T) {
 		if ok, err := hosts["behind"].ClaimSandbox(ctx, id); err != nil || !ok {
 			t.Fatal(ok, err)
 		}
-		must(t, hosts["behind"].PutSandbox(ctx, sandbox(id, bothy.StateStopped)))
+		must(t, hosts["behind"].PutSandbox(ctx, current(t, hosts["behind"], sandbox(id, bothy.StateStopped))))
 		if ok, err := hosts["behind"].ClaimSandbox(ctx, id+"later"); err != nil || !ok {
 			t.Fatal(ok, err)
 		}
-		must(t, hosts["behind"].PutSandbox(ctx, sandbox(id+"later", bothy.StateStopped)))
+		must(t, hosts["behind"].PutSandbox(ctx, current(t, hosts["behind"], sandbox(id+"later", bothy.StateStopped))))
 		lost.Close()
 	}
 }

@@ -57,7 +57,7 @@ func TestASandboxIsReleased(t *testing.T) {
 		t.Errorf("%+v %v", got.HostLoss, err)
 	}
 	sb.StopResuming()
-	must(t, two.PutSandbox(ctx, sb))
+	must(t, two.PutSandbox(ctx, current(t, two, sb)))
 	wantDue("called off", two, later, 0)
 }
 
@@ -85,7 +85,7 @@ func TestASandboxThatHasEndedIsTakenFromADeadHost(t *testing.T) {
 	claim("sbx1", true)
 	claim("sbx1", false)
 	claim("sbx2", false)
-	must(t, two.PutSandbox(ctx, sandbox("sbx1", bothy.StateRunning)))
+	must(t, two.PutSandbox(ctx, current(t, two, sandbox("sbx1", bothy.StateRunning))))
 }
 
 // One that waits for a dead host can be claimed in order to end it, and then it is not that
@@ -110,7 +110,7 @@ func TestASandboxOfADeadHostIsClaimedToEndIt(t *testing.T) {
 	}
 	claim(true)
 	claim(false)
-	must(t, two.PutSandbox(ctx, sandbox("sbx1", bothy.StateStopped)))
+	must(t, two.PutSandbox(ctx, current(t, two, sandbox("sbx1", bothy.StateStopped))))
 	must(t, two.RemoveHost(ctx, "dead"))
 	dead.Close()
 	back := member(t, url, "dead")

@@ -43,6 +43,7 @@ type Store struct {
 	answers answers
 	lease   lease
 	events  eventQueue
+	unsure  unsure
 	// member is this server among those that share the database; its name is empty if the
 	// server is the only one.
 	member  Member

@@ -96,8 +96,8 @@ func words[T ~string](values []T) []string {
 }
 
 // query selects one row more than the page size, to determine whether it is the last page.
-func (q *selection) query(table string, limit int) (string, []any) {
-	return "SELECT record FROM " + table + " WHERE " + strings.Join(q.where, " AND ") +
+func (q *selection) query(columns, table string, limit int) (string, []any) {
+	return "SELECT " + columns + " FROM " + table + " WHERE " + strings.Join(q.where, " AND ") +
 		" ORDER BY created_at DESC, id DESC LIMIT " + strconv.Itoa(limit+1), q.args
 }
 

@@ -1,10 +1,16 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
@@ -25,11 +31,28 @@ func (s *Store) resumeIn(b *store.Sandbox) *int64 {
 	return &in
 }
 
-const putSandbox = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, host, host_epoch, resume_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9, $10, $11, $12::bigint + ` + databaseNow + `)
-	ON CONFLICT (id) DO UPDATE SET project = excluded.project, name = excluded.name, state = excluded.state,
-	created_at = excluded.created_at, ended_at = excluded.ended_at, pooled = excluded.pooled,
-	metadata = excluded.metadata, record = excluded.record, resume_at = excluded.resume_at`
+// A new sandbox is added, and an existing one replaced if it still has the version that was read.
+// Both fail if they write nothing. The first parameters are the same; who owns a row is set when
+// it is added.
+const (
+	addSandbox = `WITH written AS (INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, resume_at, version, host, host_epoch)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9, $10::bigint + ` + databaseNow + `, $11::bigint + 1, $12, $13) ON CONFLICT (id) DO NOTHING RETURNING 1) ` + orConflict
+	putSandbox = `WITH written AS (UPDATE sandboxes SET project = $2, name = $3, state = $4, created_at = $5, ended_at = $6, pooled = $7, metadata = $8::text[],
+	record = $9, resume_at = $10::bigint + ` + databaseNow + `, version = version + 1 WHERE id = $1 AND version = $11::bigint RETURNING 1) ` + orConflict
+	orConflict = `SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM written) THEN sandbox_conflict($1) END`
+)
+
+// sandboxColumns are what sandboxes are read from.
+const sandboxColumns = `record, version`
+
+func scanSandbox(row pgx.CollectableRow) (*store.Sandbox, error) {
+	var text string
+	var version int64
+	if err := row.Scan(&text, &version); err != nil {
+		return nil, err
+	}
+	return record.DecodeSandbox(text, version)
+}
 
 // PutSandbox implements store.Store.
 func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
@@ -47,19 +70,64 @@ func (s *Store) putSandbox(ctx context.Context, b *store.Sandbox, before ...stat
 	if err != nil {
 		return fmt.Errorf("store: put sandbox %s: %w", b.ID, err)
 	}
+	for version := b.Version; ; {
+		err := s.writeSandbox(ctx, b, version, text, before)
+		now := version + 1
+		if err != nil {
+			// An earlier attempt may have been made although its answer was lost.
+			own, there, uerr := s.ownWrite(ctx, b.ID, err)
+			if uerr != nil || own == 0 {
+				return cmp.Or(uerr, err)
+			}
+			if there != text {
+				version = own
+				continue
+			}
+			now = own
+		}
+		s.unsure.forget(b.ID)
+		b.Version = now
+		return nil
+	}
+}
+
+// writeSandbox replaces a version of a sandbox, whose record is given.
+func (s *Store) writeSandbox(ctx context.Context, b *store.Sandbox, version int64, text string, before []statement) error {
 	var list []statement
 	if s.shared() {
 		list = append(list, do(`SELECT host_owns($1, $2)`, s.lease.epoch, b.ID))
 	}
 	list = append(list, before...)
-	list = append(list, do(putSandbox, b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), endedAt(b), b.Pooled, Pairs(b.Metadata), text,
-		s.member.Name, s.ownEpoch(), s.resumeIn(b)))
+	args := []any{b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), endedAt(b), b.Pooled, Pairs(b.Metadata), text, s.resumeIn(b), version}
+	if version == 0 {
+		list = append(list, do(addSandbox, append(args, s.member.Name, s.ownEpoch())...))
+	} else {
+		list = append(list, do(putSandbox, args...))
+	}
 	if b.State == bothy.StateStopped || b.State == bothy.StateFailed {
 		// A concurrent AddLink locks the sandbox's row, so its link is visible here.
 		list = append(list, do(`DELETE FROM links WHERE sandbox_id = $1`, b.ID))
 	}
-	_, err = s.change(ctx, "put sandbox", whole, list...)
-	return err
+	return refused(b.ID, version, s.changing(ctx, "put sandbox", whole, func(ctx context.Context) error {
+		_, err := s.send(ctx, whole, list, nil)
+		if outcomeUnknown(err) {
+			s.unsure.add(b.ID, version+1, text)
+		}
+		return err
+	}))
+}
+
+// refused returns the error for the caller of a change to a version of a sandbox.
+func refused(id string, version int64, err error) error {
+	var e *pgconn.PgError
+	if !errors.As(err, &e) || e.Code != codeConflict {
+		return err
+	}
+	found, perr := strconv.ParseInt(e.Message, 10, 64)
+	if perr != nil {
+		return err
+	}
+	return (&store.Conflict{Sandbox: id, Expected: version, Found: found}).AsError()
 }
 
 // endedAt is when a sandbox ended, or NULL.
@@ -84,7 +152,7 @@ func Pairs(m map[string]string) []string {
 
 // Sandbox implements store.Store.
 func (s *Store) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) {
-	b, found, err := first(ctx, s, "get sandbox", `SELECT record FROM sandboxes WHERE id = $1`, []any{id}, decoded(record.DecodeSandbox))
+	b, found, err := first(ctx, s, "get sandbox", `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = $1`, []any{id}, scanSandbox)
 	if err == nil && !found {
 		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).
 			WithHint("List your sandboxes with `bothy ls` or GET /v1/sandboxes.")
@@ -107,8 +175,8 @@ func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.Sandbox
 		return p, err
 	}
 	limit := record.PageSize(f.Limit)
-	text, args := q.query("sandboxes", limit)
-	items, err := list(ctx, s, "list sandboxes", text, args, decoded(record.DecodeSandbox))
+	text, args := q.query(sandboxColumns, "sandboxes", limit)
+	items, err := list(ctx, s, "list sandboxes", text, args, scanSandbox)
 	if err != nil {
 		return p, err
 	}
@@ -120,8 +188,8 @@ func (s *Store) SandboxesInState(ctx context.Context, states ...bothy.State) ([]
 	if len(states) == 0 {
 		return nil, nil
 	}
-	return list(ctx, s, "list sandboxes", `SELECT record FROM sandboxes WHERE state = ANY($1::text[]) ORDER BY created_at DESC, id DESC`,
-		[]any{words(states)}, decoded(record.DecodeSandbox))
+	return list(ctx, s, "list sandboxes", `SELECT `+sandboxColumns+` FROM sandboxes WHERE state = ANY($1::text[]) ORDER BY created_at DESC, id DESC`,
+		[]any{words(states)}, scanSandbox)
 }
 
 // OwnSandboxesInState implements store.Store.
@@ -129,14 +197,14 @@ func (s *Store) OwnSandboxesInState(ctx context.Context, states ...bothy.State) 
 	if !s.shared() {
 		return s.SandboxesInState(ctx, states...)
 	}
-	return list(ctx, s, "list sandboxes", `SELECT record FROM sandboxes WHERE host = $1 AND host_epoch = $2 AND state = ANY($3::text[]) ORDER BY created_at DESC, id DESC`,
-		[]any{s.member.Name, s.lease.epoch, words(states)}, decoded(record.DecodeSandbox))
+	return list(ctx, s, "list sandboxes", `SELECT `+sandboxColumns+` FROM sandboxes WHERE host = $1 AND host_epoch = $2 AND state = ANY($3::text[]) ORDER BY created_at DESC, id DESC`,
+		[]any{s.member.Name, s.lease.epoch, words(states)}, scanSandbox)
 }
 
 // SandboxesToResume implements store.Store.
 func (s *Store) SandboxesToResume(ctx context.Context, by time.Time, limit int) ([]*store.Sandbox, error) {
-	return list(ctx, s, "list sandboxes to resume", `SELECT record FROM sandboxes WHERE resume_at <= $1::bigint + `+databaseNow+` AND state = 'paused' AND (host = '' OR host_epoch = $3)
-		ORDER BY resume_at, id LIMIT $2`, []any{int64(by.Sub(s.now())), limit, s.ownEpoch()}, decoded(record.DecodeSandbox))
+	return list(ctx, s, "list sandboxes to resume", `SELECT `+sandboxColumns+` FROM sandboxes WHERE resume_at <= $1::bigint + `+databaseNow+` AND state = 'paused' AND (host = '' OR host_epoch = $3)
+		ORDER BY resume_at, id LIMIT $2`, []any{int64(by.Sub(s.now())), limit, s.ownEpoch()}, scanSandbox)
 }
 
 // DeleteSandboxesEndedBefore implements store.Store.

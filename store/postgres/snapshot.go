@@ -108,7 +108,7 @@ func (s *Store) Snapshots(ctx context.Context, projectID string, f bothy.Snapsho
 		return p, err
 	}
 	limit := record.PageSize(f.Limit)
-	text, args := q.query("snapshots", limit)
+	text, args := q.query("record", "snapshots", limit)
 	items, err := list(ctx, s, "list snapshots", text, args, decoded(record.DecodeSnapshot))
 	if err != nil {
 		return p, err

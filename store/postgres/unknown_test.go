@@ -20,6 +20,8 @@ import (
 type cutter struct {
 	armed atomic.Bool
 	cut   atomic.Int64
+	// then, if not nil, is called once an answer has been cut off, before the connection ends.
+	then atomic.Pointer[func()]
 	// asked counts what arrives from here: about one for each round trip.
 	asked atomic.Int64
 }
@@ -83,6 +85,9 @@ func (c *cutter) pass(here net.Conn) {
 		if mute.Load() {
 			// It has been answered, so the change was made.
 			c.cut.Add(1)
+			if then := c.then.Swap(nil); then != nil {
+				(*then)()
+			}
 			break
 		}
 		if _, err := here.Write(b[:n]); err != nil {

@@ -34,8 +34,8 @@ func EncodeSandbox(s *store.Sandbox) (string, error) {
 	})
 }
 
-// DecodeSandbox parses the record of a sandbox.
-func DecodeSandbox(text string) (*store.Sandbox, error) {
+// DecodeSandbox parses the record of a sandbox, and sets its version, which has its own column.
+func DecodeSandbox(text string, version int64) (*store.Sandbox, error) {
 	var r sandboxRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return nil, err
@@ -43,6 +43,7 @@ func DecodeSandbox(text string) (*store.Sandbox, error) {
 	s := r.Sandbox
 	s.Network = bothy.Network(r.Network)
 	s.ProjectID, s.SnapshotID, s.EarlierSnapshotID = r.ProjectID, r.SnapshotID, r.EarlierID
+	s.Version = version
 	return &s, nil
 }
 

@@ -52,6 +52,7 @@ func TestTheRowsOfCheckpointsAreSynced(t *testing.T) {
 	if err := sqlite.SyncedOnly(s); err != nil {
 		t.Fatal(err)
 	}
+	sb := &store.Sandbox{Sandbox: bothy.Sandbox{ID: "sbx"}}
 	for _, c := range []struct {
 		state       bothy.State
 		checkpoints []string
@@ -61,7 +62,8 @@ func TestTheRowsOfCheckpointsAreSynced(t *testing.T) {
 		{bothy.StateRunning, []string{"snp"}, true},
 		{bothy.StatePaused, nil, true},
 	} {
-		err := s.PutSandbox(t.Context(), &store.Sandbox{Sandbox: bothy.Sandbox{ID: "sbx", State: c.state}, Checkpoints: c.checkpoints})
+		sb.State, sb.Checkpoints = c.state, c.checkpoints
+		err := s.PutSandbox(t.Context(), sb)
 		if (err == nil) != c.synced {
 			t.Errorf("%s with %v: %v", c.state, c.checkpoints, err)
 		}

@@ -25,13 +25,39 @@ func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
 			return fmt.Errorf("store: put sandbox %s: %w", b.ID, err)
 		}
 	}
-	st := s.stmt.putSandbox
-	if b.State == bothy.StatePaused || len(b.Checkpoints) > 0 { // a checkpoint that no row lists would be deleted
-		st = s.stmt.putSandboxDurably
+	n, err := s.execCount(ctx, "put sandbox", s.putStatement(b), b.ID, b.ProjectID, b.Name, string(b.State),
+		nanos(b.CreatedAt), endedAt(b), b.Pooled, string(metadata), text, nanosOrNull(b.ResumeAt()), b.Version)
+	if err != nil {
+		return err
 	}
-	_, err = s.exec(ctx, "put sandbox", st, b.ID, b.ProjectID, b.Name, string(b.State),
-		nanos(b.CreatedAt), endedAt(b), b.Pooled, string(metadata), text, nanosOrNull(b.ResumeAt()))
-	return err
+	if n == 0 {
+		return s.conflict(ctx, b)
+	}
+	b.Version++
+	return nil
+}
+
+func (s *Store) putStatement(b *store.Sandbox) *sql.Stmt {
+	durably := b.State == bothy.StatePaused || len(b.Checkpoints) > 0 // a checkpoint that no row lists would be deleted
+	switch {
+	case b.Version == 0 && durably:
+		return s.stmt.addSandboxDurably
+	case b.Version == 0:
+		return s.stmt.addSandbox
+	case durably:
+		return s.stmt.putSandboxDurably
+	}
+	return s.stmt.putSandbox
+}
+
+// conflict returns the error for a sandbox whose row is not the one that was read. A write that
+// failed in any other way was not made, so this is never the caller's own.
+func (s *Store) conflict(ctx context.Context, b *store.Sandbox) error {
+	c := &store.Conflict{Sandbox: b.ID, Expected: b.Version}
+	if err := s.stmt.sandboxVersion.QueryRowContext(context.WithoutCancel(ctx), b.ID).Scan(&c.Found); err != nil {
+		return s.fault("put sandbox", err)
+	}
+	return c.AsError()
 }
 
 func endedAt(b *store.Sandbox) any {
@@ -44,7 +70,8 @@ func endedAt(b *store.Sandbox) any {
 // Sandbox implements store.Store.
 func (s *Store) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) {
 	var text string
-	err := s.stmt.sandbox.QueryRowContext(ctx, id).Scan(&text)
+	var version int64
+	err := s.stmt.sandbox.QueryRowContext(ctx, id).Scan(&text, &version)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).
 			WithHint("List your sandboxes with `bothy ls` or GET /v1/sandboxes.")
@@ -52,7 +79,7 @@ func (s *Store) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) 
 	if err != nil {
 		return nil, fmt.Errorf("store: get sandbox %s: %w", id, err)
 	}
-	return record.DecodeSandbox(text)
+	return record.DecodeSandbox(text, version)
 }
 
 // Sandboxes implements store.Store. Ready machines have no owner yet and are not listed.
@@ -71,7 +98,7 @@ func (s *Store) Sandboxes(ctx context.Context, projectID string, f bothy.Sandbox
 		return bothy.Page[*store.Sandbox]{}, err
 	}
 	limit := record.PageSize(f.Limit)
-	text, args := q.query("sandboxes", limit)
+	text, args := q.query(sandboxColumns, "sandboxes", limit)
 	items, err := s.sandboxes(ctx, text, args...)
 	if err != nil {
 		return bothy.Page[*store.Sandbox]{}, err
@@ -86,7 +113,7 @@ func (s *Store) SandboxesInState(ctx context.Context, states ...bothy.State) ([]
 	}
 	var q selection
 	in(&q, "state", states)
-	return s.sandboxes(ctx, "SELECT record FROM sandboxes WHERE "+q.where[0]+" ORDER BY created_at DESC, id DESC", q.args...)
+	return s.sandboxes(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE "+q.where[0]+" ORDER BY created_at DESC, id DESC", q.args...)
 }
 
 // OwnSandboxesInState implements store.Store.
@@ -94,24 +121,41 @@ func (s *Store) OwnSandboxesInState(ctx context.Context, states ...bothy.State) 
 	return s.SandboxesInState(ctx, states...)
 }
 
+// sandboxColumns are what sandboxes are read from.
+const sandboxColumns = "record, version"
+
 func (s *Store) sandboxes(ctx context.Context, text string, args ...any) ([]*store.Sandbox, error) {
 	rows, err := s.read.QueryContext(ctx, text, args...)
-	return collect("list sandboxes", rows, err, record.DecodeSandbox)
+	return collect("list sandboxes", rows, err, func(rows *sql.Rows) (*store.Sandbox, error) {
+		var text string
+		var version int64
+		if err := rows.Scan(&text, &version); err != nil {
+			return nil, err
+		}
+		return record.DecodeSandbox(text, version)
+	})
 }
 
-// collect decodes rows of records.
-func collect[T any](op string, rows *sql.Rows, err error, decode func(string) (T, error)) ([]T, error) {
+// decoded scans rows with a single record.
+func decoded[T any](decode func(string) (T, error)) func(*sql.Rows) (T, error) {
+	return func(rows *sql.Rows) (v T, err error) {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return v, err
+		}
+		return decode(text)
+	}
+}
+
+// collect scans rows.
+func collect[T any](op string, rows *sql.Rows, err error, scan func(*sql.Rows) (T, error)) ([]T, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %s: %w", op, err)
 	}
 	defer rows.Close()
 	var out []T
 	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return nil, fmt.Errorf("store: %s: %w", op, err)
-		}
-		v, err := decode(text)
+		v, err := scan(rows)
 		if err != nil {
 			return nil, fmt.Errorf("store: %s: %w", op, err)
 		}
@@ -125,7 +169,7 @@ func collect[T any](op string, rows *sql.Rows, err error, decode func(string) (T
 
 // SandboxesToResume implements store.Store.
 func (s *Store) SandboxesToResume(ctx context.Context, by time.Time, limit int) ([]*store.Sandbox, error) {
-	return s.sandboxes(ctx, "SELECT record FROM sandboxes WHERE resume_at <= ? AND state = 'paused' ORDER BY resume_at, id LIMIT ?", nanos(by), limit)
+	return s.sandboxes(ctx, "SELECT "+sandboxColumns+" FROM sandboxes WHERE resume_at <= ? AND state = 'paused' ORDER BY resume_at, id LIMIT ?", nanos(by), limit)
 }
 
 // DeleteSandboxesEndedBefore implements store.Store.

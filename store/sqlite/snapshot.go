@@ -84,9 +84,9 @@ func (s *Store) Snapshots(ctx context.Context, projectID string, f bothy.Snapsho
 		return bothy.Page[*bothy.Snapshot]{}, err
 	}
 	limit := record.PageSize(f.Limit)
-	text, args := q.query("snapshots", limit)
+	text, args := q.query("record", "snapshots", limit)
 	rows, err := s.read.QueryContext(ctx, text, args...)
-	items, err := collect("list snapshots", rows, err, record.DecodeSnapshot)
+	items, err := collect("list snapshots", rows, err, decoded(record.DecodeSnapshot))
 	if err != nil {
 		return bothy.Page[*bothy.Snapshot]{}, err
 	}
@@ -96,7 +96,7 @@ func (s *Store) Snapshots(ctx context.Context, projectID string, f bothy.Snapsho
 // AllSnapshots implements store.Store.
 func (s *Store) AllSnapshots(ctx context.Context) ([]*bothy.Snapshot, error) {
 	rows, err := s.stmt.allSnapshots.QueryContext(ctx)
-	return collect("list all snapshots", rows, err, record.DecodeSnapshot)
+	return collect("list all snapshots", rows, err, decoded(record.DecodeSnapshot))
 }
 
 // OwnSnapshots implements store.Store.

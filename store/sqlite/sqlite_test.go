@@ -135,8 +135,12 @@ func benchmarkPut(b *testing.B, state bothy.State) {
 		},
 		EngineState: make([]byte, 512),
 	}
+	versions := map[string]int64{}
 	for i := 0; b.Loop(); i++ {
+		versions[x.ID] = x.Version
 		x.ID = fmt.Sprintf("sbx-%d", i%1000)
+		x.Version = versions[x.ID]
+		x.IdleSeconds = i // each write changes something
 		if err := s.PutSandbox(b.Context(), x); err != nil {
 			b.Fatal(err)
 		}

@@ -8,8 +8,9 @@ import (
 
 // statements are prepared once: parsing SQL costs more than a small write.
 type statements struct {
-	putSandbox, putSandboxDurably, forgetSandboxes *sql.Stmt
-	sandbox                                        *sql.Stmt
+	addSandbox, addSandboxDurably, putSandbox, putSandboxDurably *sql.Stmt
+	sandboxVersion, forgetSandboxes                              *sql.Stmt
+	sandbox                                                      *sql.Stmt
 
 	putSnapshot, addSnapshot, setSnapshotDurable, deleteSnapshot *sql.Stmt
 	snapshot, allSnapshots                                       *sql.Stmt
@@ -38,11 +39,15 @@ type statements struct {
 	lastEvent              *sql.Stmt
 }
 
-const putSandboxSQL = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, resume_at)
-	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-	ON CONFLICT (id) DO UPDATE SET project = excluded.project, name = excluded.name, state = excluded.state,
-	created_at = excluded.created_at, ended_at = excluded.ended_at, pooled = excluded.pooled,
-	metadata = excluded.metadata, record = excluded.record, resume_at = excluded.resume_at`
+// A new sandbox is added, and an existing one replaced if it still has the version that was read.
+// Both have the same parameters.
+const (
+	addSandboxSQL = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, resume_at, version)
+	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 + 1) ON CONFLICT (id) DO NOTHING`
+	putSandboxSQL = `UPDATE sandboxes SET project = ?2, name = ?3, state = ?4, created_at = ?5, ended_at = ?6, pooled = ?7,
+	metadata = ?8, record = ?9, resume_at = ?10, version = version + 1 WHERE id = ?1 AND version = ?11`
+	sandboxVersionSQL = `SELECT coalesce((SELECT version FROM sandboxes WHERE id = ?), 0)`
+)
 
 const (
 	putSnapshotSQL     = `INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record) `
@@ -56,11 +61,14 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		into **sql.Stmt
 		text string
 	}{
+		{s.fast, &st.addSandbox, addSandboxSQL},
+		{s.durable, &st.addSandboxDurably, addSandboxSQL},
 		{s.fast, &st.putSandbox, putSandboxSQL},
 		{s.durable, &st.putSandboxDurably, putSandboxSQL},
+		{s.read, &st.sandboxVersion, sandboxVersionSQL},
 		{s.fast, &st.forgetSandboxes, `DELETE FROM sandboxes WHERE id IN
 			(SELECT id FROM sandboxes WHERE state IN ('stopped', 'failed') AND coalesce(ended_at, created_at) < ? LIMIT ?)`},
-		{s.read, &st.sandbox, `SELECT record FROM sandboxes WHERE id = ?`},
+		{s.read, &st.sandbox, `SELECT record, version FROM sandboxes WHERE id = ?`},
 
 		{s.durable, &st.putSnapshot, putSnapshotSQL + `VALUES (?, ?, ?, ?, ?, ?, ?)` + replaceSnapshotSQL},
 		{s.durable, &st.addSnapshot, putSnapshotSQL + `SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7

@@ -123,8 +123,9 @@ func testLinksEnd(t *testing.T, f *fixture) {
 	f.wantLinks("b", "b2")
 	f.wantCode(f.AddLink(f.ctx, &bothy.Link{ID: "late", ProjectID: "p", SandboxID: "a", TokenID: "t1"}, store.LinkBounds{}), bothy.CodeConflict)
 
+	b, err := f.Sandbox(f.ctx, "b")
+	f.must(err)
 	for _, state := range []bothy.State{bothy.StatePaused, bothy.StateStopped} {
-		b := sandbox("b", epoch)
 		f.wantLinks("b", "b2")
 		b.State = state
 		f.must(f.PutSandbox(f.ctx, b))

@@ -89,7 +89,7 @@ func sandbox(id string, created time.Time) *store.Sandbox {
 func testSandboxWhole(t *testing.T, f *fixture) {
 	for _, state := range []bothy.State{bothy.StateRunning, bothy.StatePaused, bothy.StateFailed} {
 		want := full[store.Sandbox](t)
-		want.ID, want.State = "sbx-"+string(state), state
+		want.ID, want.State, want.Version = "sbx-"+string(state), state, 0
 		f.must(f.PutSandbox(f.ctx, want))
 		got, err := f.Sandbox(f.ctx, want.ID)
 		f.must(err)

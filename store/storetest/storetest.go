@@ -25,6 +25,10 @@ func Run(t *testing.T, make Maker) {
 	}{
 		{"sandbox comes back whole", testSandboxWhole},
 		{"sandbox is replaced", testSandboxReplaced},
+		{"sandbox versions", testSandboxVersions},
+		{"sandbox version after a failure", testSandboxVersionAfterFailure},
+		{"sandbox conflict changes nothing", testSandboxConflictChangesNothing},
+		{"one of many writers of a sandbox wins", testSandboxWritersRace},
 		{"sandbox is a copy", testSandboxCopy},
 		{"sandboxes to resume", testSandboxesToResume},
 		{"sandbox not found", testSandboxNotFound},

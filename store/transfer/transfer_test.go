@@ -46,13 +46,15 @@ func fill(t *testing.T, s full) {
 	for i := range 1500 { // more than are carried at once
 		must(s.PutSandbox(ctx, &store.Sandbox{Sandbox: bothy.Sandbox{ID: fmt.Sprint("s", i), ProjectID: "p", State: bothy.StatePaused, CreatedAt: epoch}, Pooled: i%2 == 0}))
 	}
-	must(s.PutSandbox(ctx, &store.Sandbox{
+	box := &store.Sandbox{
 		Sandbox: bothy.Sandbox{
 			ID: "box", Name: "ünïcode 'quoted'", ProjectID: "p", State: bothy.StateRunning, CreatedAt: epoch,
 			Metadata: map[string]string{"b\x00": "v\x00", "a": "<&>", "": "\u2028"},
 		},
 		EngineState: []byte{0, 1, 0xff},
-	}))
+	}
+	must(s.PutSandbox(ctx, box))
+	must(s.PutSandbox(ctx, box)) // its second version
 	must(s.PutSandbox(ctx, &store.Sandbox{Sandbox: bothy.Sandbox{ID: "old", ProjectID: "p", State: bothy.StateStopped, CreatedAt: epoch, Ended: &bothy.Ended{Reason: bothy.EndTerminated, At: at}}}))
 	must(s.PutSnapshot(ctx, &bothy.Snapshot{ID: "n", ProjectID: "p", SandboxID: "box", CreatedAt: epoch, SizeBytes: 1 << 40}))
 	must(s.AddLink(ctx, &bothy.Link{ID: "l", ProjectID: "p", SandboxID: "box", TokenID: "t", CreatedAt: epoch, ExpiresAt: at}, store.LinkBounds{}))
