@@ -153,7 +153,7 @@ bench-console: host build ## measure the console in a browser with 1,000 sandbox
 
 .PHONY: fuzz-decoder
 fuzz-decoder: host build ## look for checkpoints that take too much to decode, FUZZ_TIME (10m) in each of two ways
-	BOTHY_DECODE_TIME=$(FUZZ_TIME) $(TEST) -count=1 -v -timeout 0 -run TestSpoiltStateIsDecodedOrRefused ./engine/gvisor
+	BOTHY_DECODE_TIME=$(FUZZ_TIME) $(TEST) -count=1 -v -timeout 0 -run TestDamagedStateIsDecodedOrRefused ./engine/gvisor
 	$(TEST) -run '^$$' -fuzz FuzzStream -fuzztime $(FUZZ_TIME) ./engine/gvisor/stream
 
 .PHONY: plain

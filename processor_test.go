@@ -57,12 +57,12 @@ func TestWhichProcessorWakesMemory(t *testing.T) {
 		{three, nil, true}, {bothy.Processor{}, &four, true}, {three, &bothy.Processor{}, true},
 	} {
 		if got := c.host.Wakes(c.of); got != c.want {
-			t.Errorf("%s wakes what is of %v: %v", c.host, c.of, got)
+			t.Errorf("%s restores memory of %v: %v", c.host, c.of, got)
 		}
 	}
 	masked := four.Shown(bothy.CPULevel3)
 	if !three.Wakes(&masked) {
-		t.Errorf("what sees a lower level cannot be woken on it: %v", three.Lacks(masked))
+		t.Errorf("a sandbox that sees a lower level cannot be restored on it: %v", three.Lacks(masked))
 	}
 	if got := bothy.FeatureList(three.Lacks(four)); got != "adx, avx512bw, avx512cd, avx512dq, avx512f, avx512vl and 3 more features" {
 		t.Errorf("it lacks %s", got)

@@ -75,7 +75,7 @@ func TestRevokedBetweenLookUpAndHold(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, _, err := w.Hold(t.Context(), token.Key, func(error) { t.Error("told of an end without holding") })
+	_, _, err := w.Hold(t.Context(), token.Key, func(error) { t.Error("it was notified of an end without holding") })
 	wantCode(t, err, bothy.CodeUnauthenticated)
 }
 

@@ -38,7 +38,7 @@ func TestTerminalIsJoinedAgain(t *testing.T) {
 	f.failed(bothy.CodeProcessNotFound, f.do("GET", path+"?process=41", nil, header{"Upgrade": "websocket", "Connection": "Upgrade"}))
 }
 
-// One that nobody joins is hung up when its time is over.
+// A terminal that no client joins is hung up after its time-out.
 func TestTerminalThatNobodyJoinsIsHungUp(t *testing.T) {
 	f := start(t, func(s *setup) { s.config.times.Rejoin = time.Millisecond })
 	conn, _ := f.dial(f.create() + "/terminal")

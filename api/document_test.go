@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write openapi.json and openapi.yaml")
 
-// complete is a server with every service, which nobody calls.
+// complete is a server with every service. The services are never called.
 func complete(t *testing.T) *Server {
 	t.Helper()
 	s := New(everything(apitest.New(), apitest.NewTokens(), &apitest.Answers{}, nil), Config{})
@@ -299,7 +299,7 @@ func TestStreamsDocumentTheirFailures(t *testing.T) {
 	}
 }
 
-// A document that cannot be made is told of each time, and is never an empty one.
+// If the document cannot be made, every request fails with an error, never with an empty document.
 func TestDocumentThatCannotBeMade(t *testing.T) {
 	f := start(t)
 	f.registry.OpenAPI().Extensions = map[string]any{"x-broken": func() {}}

@@ -26,7 +26,7 @@ func TestFileBytes(t *testing.T) {
 	}
 	res := f.ok(200, f.do("GET", files+"?path=/workspace/a/ü.bin", nil))
 	if res.body != text {
-		t.Fatalf("%d bytes came back", len(res.body))
+		t.Fatalf("%d bytes were returned", len(res.body))
 	}
 	for k, want := range map[string]string{
 		"Content-Type": "application/octet-stream", "Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff",

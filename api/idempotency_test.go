@@ -220,7 +220,7 @@ func TestKilledCommandsAreRemembered(t *testing.T) {
 	}
 }
 
-// One that keeps running leaves its result for whoever comes back with the key.
+// A request that keeps running stores its result for a retry with the same key.
 func TestResultOfACommandThatKeepsRunning(t *testing.T) {
 	f := start(t)
 	path := f.create() + "/exec"

@@ -246,7 +246,7 @@ func TestPagesFromElsewhereDoNothingByALink(t *testing.T) {
 	}
 }
 
-// A second cookie of the link's name, as a sibling may set it, locks nobody out.
+// A second cookie with the link's name, which a sibling domain can set, does not lock a user out.
 func TestCookieTossing(t *testing.T) {
 	f, path := linkable(t)
 	origin, cookies := f.enter(f.link(path, `{"port":8080}`))
@@ -405,7 +405,7 @@ func TestNoLinksWithoutAKeyToSign(t *testing.T) {
 	f.failed(bothy.CodeMisdirected, f.browse("GET", "http://80-sbx1.localhost/", nil))
 }
 
-// A server with TLS of its own makes links that say so.
+// A server with its own TLS creates links with https.
 func TestLinksOverTLS(t *testing.T) {
 	f := start(t, func(s *setup) { s.config.LinkKey = []byte("key") })
 	b := f.create()

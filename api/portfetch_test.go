@@ -67,7 +67,7 @@ func TestLeavingEndsARequestInside(t *testing.T) {
 		select {
 		case <-left:
 		case <-time.After(time.Minute):
-			t.Errorf("%s: the server inside was not told", method)
+			t.Errorf("%s: the server in the sandbox did not get the request", method)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func TestLifeOfASandbox(t *testing.T) {
 		t.Fatalf("%+v", b)
 	}
 	if u := f.world.Updated; u.OnTimeout != nil || u.IdleSeconds != nil {
-		t.Fatalf("a change that nobody asked for: %+v", u)
+		t.Fatalf("an unrequested change: %+v", u)
 	}
 	for range 2 {
 		if res := f.ok(204, f.do("DELETE", path, nil)); res.body != "" {

@@ -151,7 +151,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		t.Error("another certificate is shown")
 	}
 	if _, err := shown(addr, "bothy.example.org", x509.NewCertPool()); err == nil {
-		t.Error("somebody who does not know the authority trusts it")
+		t.Error("a client that does not know the authority trusts it")
 	}
 	// By itself, after a change.
 	second := a.issue("bothy.example.org")

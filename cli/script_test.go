@@ -73,7 +73,7 @@ const (
 
 type sessionKey struct{}
 
-// setup gives every script a server, or at least a project, of its own.
+// setup gives every script its own server, or at least its own project.
 func setup(env *testscript.Env) error {
 	program, err := exec.LookPath("bothy")
 	if err != nil {
@@ -109,7 +109,7 @@ func setup(env *testscript.Env) error {
 	return os.MkdirAll(home, 0o755)
 }
 
-// stateFolder makes a BOTHY_HOME that sentries, which are nobody, can pass.
+// stateFolder makes a BOTHY_HOME that sentries, which run without privileges, can enter.
 func stateFolder(env *testscript.Env) (string, error) {
 	dir, err := os.MkdirTemp("", "bothy-state-")
 	if err != nil {

@@ -341,7 +341,7 @@ func TestMetricsAndPorts(t *testing.T) {
 	_, err = io.ReadFull(c, got)
 	f.must(err)
 	if !bytes.Equal(got, sent) {
-		t.Fatal("other bytes came back")
+		t.Fatal("different bytes were returned")
 	}
 	_, err = c.Write([]byte("bye"))
 	f.must(err)

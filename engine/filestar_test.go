@@ -39,7 +39,7 @@ func TestFilesTarIsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// Holes without end fill no disk, and keep nobody busy without end.
+// Endless holes neither fill the disk nor keep the reader busy forever.
 func TestFilesTarHasAnEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "files.tar")
 	l := bothy.Limits{DiskMB: 64, MemoryMB: 64}

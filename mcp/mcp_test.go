@@ -240,7 +240,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 	for _, c := range bothArguments(sb.ID) {
 		if got := textOf(call(t, s, c.tool, c.args)); strings.Contains(got, "schema") || strings.Contains(got, "validat") {
-			t.Errorf("%s %v names what nobody has seen: %s", c.tool, c.args, got)
+			t.Errorf("%s %v names something unknown: %s", c.tool, c.args, got)
 		}
 	}
 	if r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "format_disk"}); err == nil {
@@ -348,10 +348,10 @@ func TestProgress(t *testing.T) {
 	select {
 	case got := <-told:
 		if got != "working" {
-			t.Errorf("told %q", got)
+			t.Errorf("the notification is %q", got)
 		}
 	case <-time.After(time.Minute):
-		t.Error("nothing was told")
+		t.Error("there was no notification")
 	}
 }
 

@@ -190,7 +190,7 @@ func TestCrash(t *testing.T) {
 	w.passing(time.Second)
 	w.wantVCPU("a sandbox that outlived the server", 10+9+3600+1)
 	if got := w.total(); got.CPUSeconds != 4 || got.EgressBytes != 40 {
-		t.Errorf("its counters went on: %+v", got)
+		t.Errorf("its counters continued: %+v", got)
 	}
 	w.crash()
 	w.crash() // before anything was adopted
@@ -287,7 +287,7 @@ func TestFullDisk(t *testing.T) {
 		w.disk.set(!after, after) // refused, or written and then reported as refused
 		w.passing(30 * time.Second)
 		if w.Health() == nil {
-			t.Errorf("nobody says that usage is not written")
+			t.Errorf("it is not reported that usage is not written")
 		}
 		w.stop("a")
 		w.start("b")

@@ -138,7 +138,7 @@ func (c told) await(t *testing.T) {
 	select {
 	case <-c:
 	case <-time.After(time.Minute):
-		t.Fatal("nobody was told")
+		t.Fatal("there was no notification")
 	}
 }
 
@@ -224,7 +224,7 @@ func TestAStoreThatIsAwayEndsNoLogin(t *testing.T) {
 		t.Errorf("a code is %v", err)
 	}
 	if err := s.Refresh(t.Context()); err == nil || len(held) != 0 {
-		t.Errorf("%v, %d were told", err, len(held))
+		t.Errorf("%v, %d were notified", err, len(held))
 	}
 }
 

@@ -337,7 +337,7 @@ func TestOneScryptAtATime(t *testing.T) {
 
 var _ age.RecipientWithLabels = recipient{}
 
-// compressed is one frame of its own.
+// compressed is one separate frame.
 func compressed(t *testing.T, b []byte) []byte {
 	t.Helper()
 	z, err := zstd.NewWriter(nil)

@@ -30,6 +30,6 @@ func TestCluster(t *testing.T) {
 	}
 	now.Live, now.Duty = false, true
 	if text = scrape(); !strings.Contains(text, "\nbothy_host_live 0\n") || !strings.Contains(text, "\nbothy_host_duty 1\n") {
-		t.Error("a later scrape tells what was")
+		t.Error("a later scrape has old values")
 	}
 }

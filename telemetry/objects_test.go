@@ -48,6 +48,6 @@ func TestObjectStorage(t *testing.T) {
 	}
 	now.Available = false
 	if text = scrape(); !strings.Contains(text, "\nbothy_object_storage_available 0\n") {
-		t.Error("a later scrape tells what was")
+		t.Error("a later scrape has old values")
 	}
 }

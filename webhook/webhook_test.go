@@ -290,7 +290,7 @@ func TestAReceiverThatIsAwayGetsAllLater(t *testing.T) {
 		if w.asked < 4 || w.asked > 10 {
 			t.Errorf("it was tried %d times in an hour", w.asked)
 		}
-		// The server goes and comes back, and then the receiver does.
+		// First the server is restarted, then the receiver.
 		w.stop()
 		w.start()
 		w.receiver.mu.Lock()

@@ -20,8 +20,8 @@ func (c *called) RemoteAddr() net.Addr {
 }
 func (c *called) Close() error { c.closed = true; return nil }
 
-// Whoever opens connections and does nothing with them shuts nobody out: their own
-// give way first, and none on which somebody works.
+// A client that opens connections without using them does not shut others out: its own idle ones are
+// closed first, and never one in use.
 func TestIdleConnectionsGiveWay(t *testing.T) {
 	l := Bound(nil, 100, 0)
 	victim := &called{from: "192.0.2.7:1"}

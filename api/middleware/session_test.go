@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestSessionCookie says what browsers are told of a login: scripts cannot read it, other
+// TestSessionCookie checks the cookie of a login: scripts cannot read it, other
 // sites cannot send it, and over TLS no sibling of this host can set it.
 func TestSessionCookie(t *testing.T) {
 	for _, secure := range []bool{false, true} {

@@ -73,7 +73,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// An export that nobody reads ends, and so does what writes it.
+// An export whose client stops reading ends, and so does its writer.
 func TestPacedWriterGivesUp(t *testing.T) {
 	gone := make(chan error, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

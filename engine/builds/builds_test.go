@@ -194,7 +194,7 @@ func TestSweepStopsWhereNeedIsNotKnown(t *testing.T) {
 	put(t, dir, "build-a", builds.Options{})
 	s := put(t, dir, "build-b", builds.Options{})
 	if _, err := s.Sweep(t.Context(), func(context.Context) (map[string]int, error) { return nil, errors.New("no") }); err == nil {
-		t.Error("it went on")
+		t.Error("it continued")
 	}
 	same(t, "left", names(t, dir), "build-a", "build-b")
 }

@@ -75,11 +75,11 @@ func TestWatchMemoryReportsBeforeTheCeiling(t *testing.T) {
 		before = used
 	})
 	runIn(t, g, "exec tail /dev/zero")
-	for what, told := range map[string]chan struct{}{"the limit was passed": over, "all was given back": below} {
+	for what, told := range map[string]chan struct{}{"the limit was exceeded": over, "the memory was freed": below} {
 		select {
 		case <-told:
 		case <-ctx.Done():
-			t.Fatalf("%s and nobody was told", what)
+			t.Fatalf("there was no notification when %s", what)
 		}
 	}
 }

@@ -82,9 +82,9 @@ func damage(r *rand.Rand, whole []byte) []byte {
 	return b
 }
 
-// TestSpoiltStateIsDecodedOrRefused decodes the kernel of a real checkpoint, and thousands that
+// TestDamagedStateIsDecodedOrRefused decodes the kernel of a real checkpoint, and thousands that
 // somebody has damaged. It does so here, where nothing but the decoder bounds what they take.
-func TestSpoiltStateIsDecodedOrRefused(t *testing.T) {
+func TestDamagedStateIsDecodedOrRefused(t *testing.T) {
 	during := decodeTime
 	if s := os.Getenv(decodeTimeEnv); s != "" {
 		var err error

@@ -21,7 +21,7 @@ import (
 const otherEnv = "BOTHY_TEST_UPGRADE_B"
 
 // earlier is an engine whose machines are all of an earlier build, as those are that were
-// woken after an upgrade. It prepares none: spares are of its own build.
+// restored after an upgrade. It prepares no spares, since those have its own build.
 type earlier struct {
 	bothy.Engine
 	build string

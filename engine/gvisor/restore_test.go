@@ -42,10 +42,10 @@ func nothingLeft(t *testing.T, e bothy.Engine) {
 	}
 }
 
-// TestSpoiltKernelIsRefused restores from states of which somebody has changed some bytes:
+// TestDamagedKernelIsRefused restores from states of which somebody has changed some bytes:
 // lengths among them, so that what is read asks for much memory. A machine comes of it, or
 // an error that says so, within the bounds of a restore, and nothing is left.
-func TestSpoiltKernelIsRefused(t *testing.T) {
+func TestDamagedKernelIsRefused(t *testing.T) {
 	dir, parent := newPlace(t)
 	e := newEngine(t, dir, parent)
 	image := checkpointed(t, e)

@@ -34,7 +34,7 @@ func TestSentryConfinesItself(t *testing.T) {
 	startConfined(t)
 }
 
-// TestFailedStartSaysWhy has a sentry that nobody can execute.
+// TestFailedStartSaysWhy starts a sentry that cannot be executed.
 func TestFailedStartSaysWhy(t *testing.T) {
 	dir, parent := newPlace(t)
 	sentry := filepath.Join(dir, "sentry")
@@ -83,7 +83,7 @@ func startConfined(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, caps := range []string{
-		// CAP_SYS_PTRACE alone, in a user namespace of its own.
+		// CAP_SYS_PTRACE alone, in a separate user namespace.
 		"CapInh:\t0000000000000000", "CapPrm:\t0000000000080000", "CapEff:\t0000000000080000", "CapBnd:\t0000000000080000", "CapAmb:\t0000000000000000",
 		"Seccomp:\t2", "NoNewPrivs:\t1",
 	} {

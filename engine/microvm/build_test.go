@@ -38,9 +38,9 @@ func otherBuild(t *testing.T, o *microvm.Options) {
 	}
 }
 
-// TestMachineIsWokenByItsOwnBuild upgrades the first program and the guest, wakes a machine
-// of before, writes it again under its own build, and wakes that.
-func TestMachineIsWokenByItsOwnBuild(t *testing.T) {
+// TestMachineIsRestoredByItsOwnBuild upgrades the init program and the guest, restores an older machine,
+// takes a snapshot of it again under its own build, and restores that.
+func TestMachineIsRestoredByItsOwnBuild(t *testing.T) {
 	dir, parent := t.TempDir(), newParent(t)
 	open := func() *builds.Store {
 		store, err := builds.Open(filepath.Join(dir, "builds"), builds.Options{
@@ -75,7 +75,7 @@ func TestMachineIsWokenByItsOwnBuild(t *testing.T) {
 	asCopy := spec("copy")
 	asCopy.Guest = o.Guest
 	if _, err := after.Restore(t.Context(), asCopy, image); bothy.ErrorCode(err) != bothy.CodeUnsupported {
-		t.Errorf("woken by another build: %v", err)
+		t.Errorf("restored by another build: %v", err)
 	}
 	asCopy.Build = build
 	wake := func(image string) bothy.Machine {
@@ -93,7 +93,7 @@ func TestMachineIsWokenByItsOwnBuild(t *testing.T) {
 	use(t, m, nil).adopt()
 	none := func(context.Context) (map[string]int, error) { return nil, nil }
 	if gone, err := store.Sweep(t.Context(), none); err != nil || len(gone) > 0 {
-		t.Errorf("swept while a machine lives: %v, %v", gone, err)
+		t.Errorf("removed while a machine is running: %v, %v", gone, err)
 	}
 	again := t.TempDir()
 	if err := m.Snapshot(t.Context(), bothy.SnapshotOptions{MemoryDir: again, Stop: true}); err != nil {
@@ -111,6 +111,6 @@ func TestMachineIsWokenByItsOwnBuild(t *testing.T) {
 		t.Errorf("swept afterwards: %v, %v", gone, err)
 	}
 	if _, err := after.Restore(t.Context(), asCopy, again); bothy.ErrorCode(err) != bothy.CodeUnsupported || !strings.Contains(bothy.AsError(err).Detail, "not kept") {
-		t.Errorf("woken by a build that is gone: %v", err)
+		t.Errorf("restored by a missing build: %v", err)
 	}
 }

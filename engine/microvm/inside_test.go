@@ -117,8 +117,8 @@ func (s *sandbox) snapshot(o bothy.SnapshotOptions) {
 	}
 }
 
-// TestLifeInside boots one machine, has root in it try to get out and use its rights,
-// changes files, and wakes copies of it, in all of which a container runs.
+// TestLifeInside boots a machine, in which root tries to escape and to use its rights, changes files,
+// and restores copies of it, in each of which a container runs.
 func TestLifeInside(t *testing.T) {
 	dir := t.TempDir()
 	e := newEngine(t, options(dir, newParent(t)))
@@ -153,7 +153,7 @@ func TestLifeInside(t *testing.T) {
 		was := counted(t, a)
 		time.Sleep(200 * time.Millisecond) // forty ticks
 		if is := counted(t, a); is != was {
-			t.Errorf("a copy that nobody has adopted counts on, from %s to %s", was, is)
+			t.Errorf("a copy that was not adopted continues to count, from %s to %s", was, is)
 		}
 		a.adopt()
 		b.adopt()
@@ -242,10 +242,10 @@ func limitsHold(t *testing.T, s *sandbox) {
 	select {
 	case used := <-told:
 		if used <= 128<<20 {
-			t.Errorf("told of %d bytes, which is below the limit", used)
+			t.Errorf("%d bytes were reported, which is below the limit", used)
 		}
 	case <-time.After(patience):
-		t.Fatal("nobody was told that the memory was used up")
+		t.Fatal("there was no notification that the memory was used up")
 	}
 	// More at once: it grows while it runs.
 	l := spec("").Limits
@@ -267,7 +267,7 @@ func limitsHold(t *testing.T, s *sandbox) {
 	}
 	st, err := s.m.Stats(t.Context())
 	if err != nil || st.DiskBytes < 50<<20 || st.DiskBytes > 80<<20 || st.Processes < 3 {
-		t.Errorf("use is told as %+v, %v", st, err)
+		t.Errorf("the reported usage is %+v, %v", st, err)
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestSpoiltDevicesAreRefused wakes machines from states of devices of which somebody has
-// changed some bytes. A machine comes of it, or an error that says so, and nothing is left.
-func TestSpoiltDevicesAreRefused(t *testing.T) {
+// TestDamagedDevicesAreRefused restores machines from device states with some changed bytes. The result
+// is a machine, or an error that says so and nothing left.
+func TestDamagedDevicesAreRefused(t *testing.T) {
 	e := newEngine(t, options(t.TempDir(), newParent(t)))
 	m, err := e.Start(t.Context(), spec("origin"))
 	use(t, m, err)

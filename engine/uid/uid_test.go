@@ -79,7 +79,7 @@ func TestIDEndsWithItsMachine(t *testing.T) {
 	if _, err := pool(t, dir, r).Take(folder(t)); bothy.ErrorCode(err) != bothy.CodeCapacity {
 		t.Errorf("a third machine: %v", err)
 	}
-	// Somebody else ended it, and told nobody.
+	// Another process removed the machine without a notice.
 	os.RemoveAll(first)
 	later := pool(t, dir, r)
 	third := folder(t)

@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// e2b speaks as E2B's clients do: JSON, and a folder of its own.
+// e2b makes requests as E2B's clients do: in JSON, and with their own base folder.
 type e2b struct {
 	*testing.T
 	url string

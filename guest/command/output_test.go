@@ -39,7 +39,7 @@ func TestOutputKeepsTheLastBytes(t *testing.T) {
 	r := o.attach(0)
 	defer r.Close()
 	if !r.Truncated() {
-		t.Error("a reader of what is gone is not told")
+		t.Error("a reader of discarded output gets no error")
 	}
 	next := start
 	for {

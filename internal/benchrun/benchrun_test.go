@@ -49,7 +49,7 @@ func TestExecHandsTheRequestOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok, err := FromEnv(); ok || err != nil {
-		t.Errorf("a request of nobody's: %v, %v", ok, err)
+		t.Errorf("a request without a caller: %v, %v", ok, err)
 	}
 	t.Setenv(env, string(text))
 	if got, ok, err := FromEnv(); !ok || err != nil || !reflect.DeepEqual(got, want) {

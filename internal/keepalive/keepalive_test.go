@@ -35,7 +35,7 @@ func TestAConnectionIsKeptUntilItIsIdle(t *testing.T) {
 		}
 		time.Sleep(200 * time.Millisecond)
 		if pool.Idle() != 0 {
-			t.Error("it is kept although nobody needs it")
+			t.Error("an unneeded connection is kept")
 		}
 		wantFetch(t, m, 80, "/again", "/again")
 		p.wantDials(t, 2)
@@ -235,7 +235,7 @@ func TestAnswersAreStreamed(t *testing.T) {
 	p.wantDials(t, 2)
 }
 
-// A body that is not read to its end costs the connection, and nobody else.
+// A body that is not read to its end closes only its own connection.
 func TestABodyIsGivenUp(t *testing.T) {
 	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/large" {

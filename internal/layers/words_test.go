@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestAbolishedWordsStayAway fails where a name comes back that the code has given up.
+// TestAbolishedWordsStayAway fails if a replaced name is used again.
 func TestAbolishedWordsStayAway(t *testing.T) {
 	seen := 0
 	for _, folder := range abolishedIn {

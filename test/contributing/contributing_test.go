@@ -99,7 +99,7 @@ func TestCommandsExist(t *testing.T) {
 	told, _, _ = strings.Cut(told, ".")
 	told = strings.Join(strings.Fields(strings.NewReplacer("`", "", ",", "").Replace(told)), " ")
 	if told != strings.TrimSpace(list) {
-		t.Errorf("CONTRIBUTING.md lists the suites %q, and there are %q", told, list)
+		t.Errorf("CONTRIBUTING.md lists the suites %q, but there are %q", told, list)
 	}
 }
 

@@ -129,7 +129,7 @@ var skipped = []string{
 // added are what Bothy adds to images that have nothing.
 var added = []string{"/etc", "/home", "/root", "/run", "/tmp", "/var", "/workspace"}
 
-// few are the cases that are run where nobody asks for all: RUN, and users.
+// few are the cases that run by default: RUN, and users.
 const few = "01 05"
 
 func TestDockerfiles(t *testing.T) {

@@ -124,7 +124,7 @@ func TestAHostDiesWithObjectStorage(t *testing.T) {
 	}
 	// The sandbox can be rolled back to a snapshot that the dead host wrote.
 	r := runs.at(two)
-	r.write("/workspace/file", "spoilt")
+	r.write("/workspace/file", "damaged")
 	if _, err := two.Snapshots.Rollback(t.Context(), runs.id, taken.ID); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
 )
 
-// StoreVariable names the environment variable that has every server keep its records in a
-// PostgreSQL database of its own, where it is "postgres".
+// StoreVariable names the environment variable that makes every server keep its records in a
+// separate PostgreSQL database, where it is "postgres".
 const StoreVariable = "BOTHY_TEST_STORE"
 
 // cluster is the PostgreSQL server of all databases.

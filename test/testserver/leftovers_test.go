@@ -44,6 +44,6 @@ func TestLeftoversAreSeen(t *testing.T) {
 		t.Errorf("of another sandbox there is: %v", err)
 	}
 	if err := s.drafts(); err == nil || !strings.Contains(err.Error(), "snphalf") {
-		t.Errorf("beside the snapshots there is: %v", err)
+		t.Errorf("next to the snapshots there is: %v", err)
 	}
 }

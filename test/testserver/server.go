@@ -25,7 +25,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/freeport"
 )
 
-// Server is a server with a home of its own, and a client of it while it runs. It
+// Server is a server with its own home, and a client of it while it runs. It
 // can be killed and started again; its key stays the same. While it is started or
 // ended nothing but its log may be read.
 type Server struct {
@@ -69,7 +69,7 @@ type Server struct {
 }
 
 // newServer makes the folder of a server. Everybody may pass through it, because
-// the sentries are nobody.
+// the sentries run without privileges.
 func newServer() (*Server, error) {
 	program, err := Program()
 	if err != nil {

@@ -28,7 +28,7 @@ func TestAllocationsAreTold(t *testing.T) {
 	}
 	defer memory.DecRef(r)
 	if told != 3*hostarch.PageSize {
-		t.Errorf("%d bytes were told of", told)
+		t.Errorf("%d bytes were reported", told)
 	}
 }
 

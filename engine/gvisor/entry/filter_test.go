@@ -264,7 +264,7 @@ func agree(t *testing.T, name string, a, b uint64) {
 	}
 }
 
-// Processes are made side by side, each with a filter of its own.
+// Processes are started concurrently, each with its own filter.
 func TestStubFiltersAreRenderedApart(t *testing.T) {
 	if len(compiledStubFilters) == 0 {
 		t.Skipf("%s has no compiled filters", runtime.GOARCH)

@@ -51,7 +51,7 @@ func TestKernelMemory(t *testing.T) {
 		t.Error("there is no room for words")
 	}
 	if slept == 0 || slept > kmemEvery*kmemPause {
-		t.Errorf("who was refused %d times waited for %v", kmemEvery, slept)
+		t.Errorf("a caller that was refused %d times waited for %v", kmemEvery, slept)
 	}
 	m.spare()
 	look("while a checkpoint is written", false, 0)

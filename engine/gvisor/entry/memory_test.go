@@ -27,7 +27,7 @@ func TestGivingLooksOnlyWhenAllMayBeGone(t *testing.T) {
 func TestLooksAreRareWhileNothingChanges(t *testing.T) {
 	if !notifiesAllocations { // every look may be the last in time
 		if again := nextCheck(calm, 256<<20, 256<<20); again != nextCheck(0, 256<<20, 0) {
-			t.Errorf("the watch, which is told of nothing, pauses for %v", again)
+			t.Errorf("the watch, which gets no notification, pauses for %v", again)
 		}
 		return
 	}

@@ -45,7 +45,7 @@ func TestPatchesWhatIsMetAgain(t *testing.T) {
 		{first, false}, {second, false}, {first, true}, {second, true}, {first, true}, {other, true},
 	} {
 		if got := asks(step.ip); got != step.want {
-			t.Errorf("step %d: the task is told at %d: %v, want %v", i, step.ip, got, step.want)
+			t.Errorf("step %d: the task is notified at %d: %v, want %v", i, step.ip, got, step.want)
 		}
 	}
 }

@@ -263,7 +263,7 @@ func TestConfineWhereProcIsHidden(t *testing.T) {
 	}
 }
 
-// TestConfineSaysWhatIsRefused starts it where nobody may make a user namespace.
+// TestConfineSaysWhatIsRefused starts it where user namespaces are forbidden.
 func TestConfineSaysWhatIsRefused(t *testing.T) {
 	program, _ := file(t, Confine(unix.CAP_LAST_CAP))
 	cmd := exec.Command("/bin/sh", "-c", "echo 0 >/proc/sys/user/max_user_namespaces && exec /proc/self/fd/3")
@@ -281,7 +281,7 @@ func TestConfineSaysWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestConfineFailsAloud has nobody who says who root is, and then no program to execute.
+// TestConfineFailsAloud runs it first without a mapping of root, and then without a program to execute.
 func TestConfineFailsAloud(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {

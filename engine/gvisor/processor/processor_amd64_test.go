@@ -31,7 +31,7 @@ func TestFeaturesAreThoseOfTheEnvironment(t *testing.T) {
 		t.Errorf("features are %v", got)
 	}
 	if got := decode(own); len(got) != len(ask()) || !maps.Equal(got, decode(encode(got))) {
-		t.Errorf("a sentry is told %v", got)
+		t.Errorf("a sentry gets %v", got)
 	}
 }
 

@@ -81,7 +81,7 @@ func TestPatchesAskForTheirSwitches(t *testing.T) {
 func TestTheOthersAreAskedFor(t *testing.T) {
 	for _, o := range All {
 		if !isPatch(o) && !isAskedByEngine(t, o.Name) {
-			t.Errorf("nobody asks whether %q is on", o.Name)
+			t.Errorf("no code checks whether %q is on", o.Name)
 		}
 	}
 }

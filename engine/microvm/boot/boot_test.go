@@ -402,7 +402,7 @@ func TestDebiansKernelIsFetchedOnceAndUpdatedWhenAsked(t *testing.T) {
 	if !exists(first.Kernel) {
 		t.Error("the older one must stay for a while")
 	}
-	// What nobody has used for long goes.
+	// Files that have not been used for long are removed.
 	long := time.Now().Add(-2 * keptFor["kernel-*"])
 	if err := os.Chtimes(filepath.Dir(first.Kernel), long, long); err != nil {
 		t.Fatal(err)
