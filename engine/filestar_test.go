@@ -34,7 +34,7 @@ func TestFilesTarIsWhatWasWritten(t *testing.T) {
 			t.Errorf("in steps of %d bytes it differs: %d bytes, %v", step, len(got), err)
 		}
 		if used := onDisk(t, path); used > 4*tarBlock {
-			t.Errorf("in steps of %d bytes it takes up %d bytes", step, used)
+			t.Errorf("in steps of %d bytes it takes %d bytes on disk", step, used)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func TestFilesTarHasAnEnd(t *testing.T) {
 	var wrote int64
 	for err == nil {
 		if wrote > 2*MostFilesTar(l) {
-			t.Fatal("it never ends")
+			t.Fatal("it does not end")
 		}
 		_, err = f.Write(zeros)
 		wrote += int64(len(zeros))
@@ -61,7 +61,7 @@ func TestFilesTarHasAnEnd(t *testing.T) {
 		t.Errorf("after %d bytes: %v", wrote, err)
 	}
 	if used := onDisk(t, path); used > tarBlock {
-		t.Errorf("it takes up %d bytes", used)
+		t.Errorf("it takes %d bytes on disk", used)
 	}
 }
 

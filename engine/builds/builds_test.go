@@ -31,7 +31,7 @@ func open(t *testing.T, dir string, o builds.Options) *builds.Store {
 	return s
 }
 
-// bring writes a file into the store as package embedded does.
+// bring adds a file to the store as package embedded does.
 func bring(t *testing.T, dir, role, content string) builds.Source {
 	t.Helper()
 	sum := sha256.Sum256([]byte(content))
@@ -42,8 +42,8 @@ func bring(t *testing.T, dir, role, content string) builds.Source {
 	return builds.Source{From: path, Role: role}
 }
 
-// put opens the store as a server of a build does: with a sentry of its own, and a guest
-// that all share.
+// put opens the store as a server of a build does: with its own sentry, and a guest that all builds
+// share.
 func put(t *testing.T, dir, name string, o builds.Options) *builds.Store {
 	t.Helper()
 	s := open(t, dir, o)
@@ -76,7 +76,7 @@ func names(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// files are the files in the folder other than the records, by content.
+// files returns the contents of the files in the folder, except for the records.
 func files(t *testing.T, dir string) (list []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -139,7 +139,7 @@ func TestEarlierBuildIsHeldWhole(t *testing.T) {
 		}
 	}
 	if h.Path("kernel") != "" || h.TreePath() != "" {
-		t.Error("it has files that it has not")
+		t.Error("it claims files that it lacks")
 	}
 	same(t, "what went while held", sweep(t, s, need()))
 	h.Release()
@@ -156,7 +156,7 @@ func TestSweepLeavesWhatIsNeeded(t *testing.T) {
 	s := put(t, dir, "build-d", builds.Options{})
 	same(t, "gone", sweep(t, s, need("build-b", "build-b", "build-x")), "build-a", "build-c")
 	same(t, "left", names(t, dir), "build-b", "build-d")
-	// Of an engine that this server has not opened the newest stays.
+	// The newest build of an engine that this server has not opened is kept.
 	if err := os.RemoveAll(filepath.Join(dir, "builds", "build-b.json")); err != nil {
 		t.Fatal(err)
 	}
@@ -166,8 +166,8 @@ func TestSweepLeavesWhatIsNeeded(t *testing.T) {
 	same(t, "files", files(t, dir), "guest", "sentry of build-d")
 }
 
-// TestSweepDoesNotOvertake has a machine come, and one go after its snapshot was written,
-// while the snapshots are being listed.
+// TestSweepDoesNotOvertake starts a machine, and ends another after its snapshot was written, while the
+// snapshots are being listed.
 func TestSweepDoesNotOvertake(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "build-a", builds.Options{})
@@ -209,9 +209,9 @@ func TestBoundTakesTheLongestUnused(t *testing.T) {
 		}
 	}
 	size := int64(len("sentry of build-a"))
-	s := put(t, dir, "build-d", builds.Options{MaxBytes: 2 * size}) // the guest is build-d's, too
+	s := put(t, dir, "build-d", builds.Options{MaxBytes: 2 * size}) // build-d uses the guest too
 	all := need("build-a", "build-b", "build-c")
-	h, err := s.Hold(engine, "build-a") // so it is the last that was used
+	h, err := s.Hold(engine, "build-a") // so that it was used last
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,11 +219,11 @@ func TestBoundTakesTheLongestUnused(t *testing.T) {
 	same(t, "gone", sweep(t, s, all), "build-b")
 	same(t, "gone again", sweep(t, s, all))
 	if _, err := s.Hold(engine, "build-b"); bothy.ErrorCode(err) != bothy.CodeUnsupported || !strings.Contains(why(err), "not kept") {
-		t.Errorf("what went is held with %v", err)
+		t.Errorf("holding a removed build: %v", err)
 	}
 }
 
-// Where hosts have builds in common, one that snapshots need goes only if it can be fetched again.
+// With shared builds, one that snapshots need is removed only if it can be fetched again.
 func TestBoundLeavesTheOnlyCopy(t *testing.T) {
 	dir := t.TempDir()
 	for i, n := range []string{"build-a", "build-b", "build-c"} {
@@ -237,10 +237,10 @@ func TestBoundLeavesTheOnlyCopy(t *testing.T) {
 	there, err := map[string]bool{"build-b": true}, error(nil)
 	s := put(t, dir, "build-d", builds.Options{MaxBytes: 1, Elsewhere: func(_ context.Context, name string) (bool, error) { return there[name], err }})
 	all := need("build-a", "build-b")
-	same(t, "gone", sweep(t, s, all), "build-b", "build-c") // which nothing needs
+	same(t, "gone", sweep(t, s, all), "build-b", "build-c") // not needed by anything
 	err = away
 	if gone, err := s.Sweep(t.Context(), all); !errors.Is(err, away) || len(gone) != 0 {
-		t.Errorf("while nothing is known gone are %q, %v", gone, err)
+		t.Errorf("while it is unknown what other hosts have, %q were removed, %v", gone, err)
 	}
 	there["build-a"], err = true, nil
 	same(t, "gone", sweep(t, s, all), "build-a")
@@ -260,7 +260,7 @@ func TestDamagedBuildIsNotUsed(t *testing.T) {
 			dir := t.TempDir()
 			put(t, dir, "build-a", builds.Options{})
 			s := put(t, dir, "build-b", builds.Options{})
-			h, err := s.Hold(engine, "build-a") // so it was verified once
+			h, err := s.Hold(engine, "build-a") // so that it has been verified
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -269,12 +269,12 @@ func TestDamagedBuildIsNotUsed(t *testing.T) {
 			if os.Geteuid() != 0 && what == "another's" {
 				t.Skip("needs root")
 			}
-			time.Sleep(10 * time.Millisecond) // the file system's clock has ticks
+			time.Sleep(10 * time.Millisecond) // for the resolution of file times
 			if err := harm(path); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := s.Hold(engine, "build-a"); bothy.ErrorCode(err) != bothy.CodeUnsupported || !strings.Contains(why(err), "damaged") {
-				t.Errorf("it is held with %v", err)
+				t.Errorf("holding it: %v", err)
 			}
 		})
 	}
@@ -300,7 +300,7 @@ func TestWhatCannotBeUsedSaysWhy(t *testing.T) {
 		}
 	}
 	if _, err := s.Hold("microvm", "build-a"); !strings.Contains(why(err), "of the engine gvisor") {
-		t.Errorf("of another engine: %v", err)
+		t.Errorf("a build of another engine: %v", err)
 	}
 }
 
@@ -327,7 +327,7 @@ func TestRefusedBuilds(t *testing.T) {
 	for _, own := range []string{"build-beta", "version-of-build-beta"} {
 		err := record(t, open(t, dir, builds.Options{Refuse: []string{own}}), "build-beta")
 		if bothy.ErrorCode(err) != bothy.CodeEngineMissing || !strings.Contains(err.Error(), own) {
-			t.Errorf("one's own, refused as %s: %v", own, err)
+			t.Errorf("its own build, refused as %s: %v", own, err)
 		}
 	}
 	for _, bad := range []string{"", "build", " build-alpha"} {
@@ -337,7 +337,7 @@ func TestRefusedBuilds(t *testing.T) {
 	}
 }
 
-// TestTreeIsMadeOfTheStoresFiles keeps files of the host, with a place in a folder.
+// TestTreeIsMadeOfTheStoresFiles stores files of the host that have a place in a folder.
 func TestTreeIsMadeOfTheStoresFiles(t *testing.T) {
 	dir, host := t.TempDir(), t.TempDir()
 	program := filepath.Join(host, "qemu")
@@ -364,13 +364,13 @@ func TestTreeIsMadeOfTheStoresFiles(t *testing.T) {
 		path := filepath.Join(h.TreePath(), "usr/bin/qemu")
 		b, err := os.ReadFile(path)
 		if string(b) != want {
-			t.Errorf("in the tree there is %q, %v", b, err)
+			t.Errorf("the file in the tree is %q, %v", b, err)
 		}
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o755 {
 			t.Errorf("it has mode %v, %v", info, err)
 		}
 	}
-	// A tree that is not whole is made again of what was verified.
+	// An incomplete tree is made again from verified files.
 	if err := os.Remove(filepath.Join(old.TreePath(), "usr/bin/qemu")); err != nil {
 		t.Fatal(err)
 	}
@@ -379,23 +379,23 @@ func TestTreeIsMadeOfTheStoresFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, _ := os.ReadFile(filepath.Join(again.TreePath(), "usr/bin/qemu")); string(b) != "qemu 1" {
-		t.Errorf("the tree that was made again has %q", b)
+		t.Errorf("the new tree has %q", b)
 	}
 	again.Release()
 	old.Release()
 	same(t, "gone", sweep(t, s, need()), "build-1")
-	// What this server brought stays as long as it runs.
+	// Files that this server added stay as long as it runs.
 	same(t, "gone", sweep(t, open(t, dir, builds.Options{}), need()))
 	if _, err := os.Stat(old.TreePath()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the tree that nothing needs is there: %v", err)
+		t.Errorf("the unneeded tree still exists: %v", err)
 	}
 	if _, err := os.Stat(now.TreePath()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestKilledAnywhere ends a server at each point of its work on the folder, and sees that
-// the next one finds every build whole that a snapshot needs, and leaves nothing else.
+// TestKilledAnywhere kills a server at each step of its work on the folder. The next one must find every
+// needed build complete, and leave nothing else.
 func TestKilledAnywhere(t *testing.T) {
 	for _, point := range []string{"builds.files", "builds.record", "builds.listed", "builds.dropped", "builds.removed"} {
 		t.Run(point, func(t *testing.T) {
@@ -435,8 +435,8 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce holds and releases builds, and puts new ones, while others sweep.
-func TestManyAtOnce(t *testing.T) {
+// TestConcurrentUse holds and releases builds, and adds new ones, while others sweep.
+func TestConcurrentUse(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "build-a", builds.Options{})
 	s := put(t, dir, "build-b", builds.Options{MaxBytes: 1})
@@ -454,7 +454,7 @@ func TestManyAtOnce(t *testing.T) {
 					return
 				}
 				if b, _ := os.ReadFile(h.Path("sentry")); string(b) != "sentry of build-a" {
-					t.Errorf("what is held has a sentry %q", b)
+					t.Errorf("a held build has the sentry %q", b)
 				}
 				h.Release()
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/builds"
 )
 
-// fetcher copies what another store has.
+// fetcher copies builds from another store.
 func fetcher(t *testing.T, from *builds.Store, damage func(dir string)) (fetch func(name, dir string) (*builds.Build, error), calls *int) {
 	calls = new(int)
 	return func(name, dir string) (*builds.Build, error) {
@@ -46,8 +46,8 @@ func fetcher(t *testing.T, from *builds.Store, damage func(dir string)) (fetch f
 	}, calls
 }
 
-// A build of another host is fetched once, and checked before it is used; what is refused, or
-// has other bytes, is not taken.
+// A build of another host is fetched once and verified before it is used. A refused build, or one with
+// different content, is not accepted.
 func TestABuildOfAnotherHost(t *testing.T) {
 	far := put(t, t.TempDir(), "build-a", builds.Options{})
 	fetch, calls := fetcher(t, far, nil)
@@ -106,13 +106,13 @@ func TestABuildOfAnotherHost(t *testing.T) {
 	dir = t.TempDir()
 	careful := put(t, dir, "build-b", builds.Options{Fetch: damaged})
 	if _, err := careful.Hold(engine, "build-a"); bothy.ErrorCode(err) != bothy.CodeUnsupported {
-		t.Errorf("a build with other bytes: %v", err)
+		t.Errorf("a build with different content: %v", err)
 	}
 	same(t, "what is kept", names(t, dir), "build-b")
 }
 
-// A build that is fetched slowly holds up no other, and one that could not be fetched is asked for
-// once for all who want it, and again after a while.
+// A slow fetch does not delay others. A failed fetch is shared by all waiting callers, and tried again
+// only after a while.
 func TestBuildsOfOtherHostsDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := put(t, t.TempDir(), "build-a", builds.Options{})
@@ -146,12 +146,12 @@ func TestBuildsOfOtherHostsDoNotWaitForEachOther(t *testing.T) {
 		all.Wait()
 		hold()
 		if n := begun.Load(); n != 1 {
-			t.Errorf("it was asked for %d times", n)
+			t.Errorf("it was requested %d times", n)
 		}
 		time.Sleep(time.Minute)
 		hold()
 		if n := begun.Load(); n != 2 {
-			t.Errorf("after a while it was asked for %d times", n)
+			t.Errorf("after a while it was requested %d times", n)
 		}
 	})
 }

@@ -30,7 +30,7 @@ func newGroup(t *testing.T, l Limits) *Group {
 	return g
 }
 
-// runIn starts a shell command inside the group and waits for it.
+// runIn runs a shell command in the group.
 func runIn(t *testing.T, g *Group, script string) error {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", `read x; `+script)
@@ -131,7 +131,7 @@ func TestEndWaitsForAll(t *testing.T) {
 	<-done
 }
 
-// A process that has ended may be listed by a number that another has by then.
+// The id of an ended process in the list may already belong to another process.
 func TestKillSparesWhoGotANumberAfterwards(t *testing.T) {
 	other := exec.Command("sleep", "1000")
 	if err := other.Start(); err != nil {
@@ -148,7 +148,7 @@ func TestKillSparesWhoGotANumberAfterwards(t *testing.T) {
 	}
 	held, err := hold(list)
 	if err != nil || len(held) > 0 || looks != 2 {
-		t.Fatalf("%v, %v would be killed after %d looks", held, err, looks)
+		t.Fatalf("%v, %v would be killed after %d reads", held, err, looks)
 	}
 	always := func() ([]int, error) { return []int{other.Process.Pid, os.Getpid()}, nil }
 	held, err = hold(always)
@@ -158,7 +158,7 @@ func TestKillSparesWhoGotANumberAfterwards(t *testing.T) {
 	held[0].Close()
 }
 
-// A group may be removed by somebody else at any moment, also while its processes are read.
+// Another process may remove a group at any moment, even while its processes are read.
 func TestRemovedGroupIsGone(t *testing.T) {
 	g := newGroup(t, Limits{})
 	f, err := os.Open(filepath.Join(g.p.all[0], g.name, "cgroup.procs"))
@@ -170,7 +170,7 @@ func TestRemovedGroupIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.Read(make([]byte, 100)); !isGone(err) {
-		t.Errorf("a file that was opened before says %v", err)
+		t.Errorf("reading a file that was opened before: %v", err)
 	}
 	if pids, err := g.Processes(); err != nil || len(pids) > 0 {
 		t.Errorf("a removed group has %v, %v", pids, err)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// host is one whose groups use what a test says.
+// host is a host whose groups use as much as a test says.
 func decided(rates map[string]float64, giving ...string) map[string]bool {
 	s := &Sharing{groups: map[string]*sharer{}}
 	for name, r := range rates {
@@ -53,8 +53,8 @@ func TestWhoGivesWay(t *testing.T) {
 	}
 }
 
-// TestHogsGiveWay has a real group compute and another one rest, on a host that is said
-// to be busy, or not.
+// TestHogsGiveWay lets one real group compute while another is idle, on a host that counts as busy or
+// not.
 func TestHogsGiveWay(t *testing.T) {
 	p, err := NewParent(fmt.Sprintf("bothy-test-share-%d", os.Getpid()))
 	if err != nil {
@@ -84,7 +84,7 @@ func TestHogsGiveWay(t *testing.T) {
 	rested, busy := 0.0, false
 	s := &Sharing{p: p, groups: map[string]*sharer{}}
 	s.idle = func() (float64, error) { return rested, nil }
-	// One look after another, with as much time between them as the hog needs to be seen.
+	// Repeated checks, with enough time between them to notice the hog.
 	now := time.Now()
 	look := func() {
 		for _, g := range []*Group{hog, other} {
@@ -106,16 +106,16 @@ func TestHogsGiveWay(t *testing.T) {
 		look()
 	}
 	if hog.givesWay() || other.givesWay() {
-		t.Error("one gives way on a host whose processors rest")
+		t.Error("a group gives way on an idle host")
 	}
 	busy = true
 	for range 8 {
 		look()
 	}
 	if !hog.givesWay() || !other.givesWay() || quiet.givesWay() {
-		t.Errorf("on a busy host: the hogs give way: %v and %v, the quiet one: %v", hog.givesWay(), other.givesWay(), quiet.givesWay())
+		t.Errorf("on a busy host the hogs give way: %v and %v; the quiet group: %v", hog.givesWay(), other.givesWay(), quiet.givesWay())
 	}
-	// The next server sees who gives way already.
+	// The next server finds out which groups already give way.
 	next := &Sharing{p: p, idle: s.idle, groups: map[string]*sharer{}}
 	next.look(now)
 	if is := next.groups["hog"]; is == nil || !is.giving {
@@ -126,6 +126,6 @@ func TestHogsGiveWay(t *testing.T) {
 func TestHostRests(t *testing.T) {
 	a, err := hostRest()
 	if err != nil || a <= 0 {
-		t.Fatalf("the processors have rested %v s, %v", a, err)
+		t.Fatalf("the processors were idle for %v s, %v", a, err)
 	}
 }

@@ -23,7 +23,7 @@ func TestFramesAreLostRatherThanWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := guest.ReadFrame(b[:]); err != nil || string(b[:]) != "fr" {
-		t.Errorf("after the lost ones came %q, %v", b, err)
+		t.Errorf("the frame after the lost ones is %q, %v", b, err)
 	}
 	guest.Close()
 	if err := host.WriteFrame([]byte("late")); !errors.Is(err, net.ErrClosed) {

@@ -15,9 +15,9 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
-// TestBootAffinity pins booting machines on this host, however many processors it has. It checks
-// which processors a machine's threads may use before process 1 listens and afterwards, including
-// those of threads that were started in between.
+// TestBootAffinity pins booting machines, however many processors this host has. It checks which
+// processors a machine's threads may use before process 1 listens and afterwards, including threads
+// that were started in between.
 func TestBootAffinity(t *testing.T) {
 	all := pinning(t)
 	dir, parent := newPlace(t)
@@ -29,13 +29,12 @@ func TestBootAffinity(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not all of %d threads have all processors in the end: %v", n, others)
+			t.Fatalf("not all of %d threads have all processors after the boot: %v", n, others)
 		}
 	}
 }
 
-// TestBootAffinityEndsWithItsServer has another server find a machine whose own never released
-// it.
+// TestBootAffinityEndsWithItsServer adopts a machine whose previous server died before releasing it.
 func TestBootAffinityEndsWithItsServer(t *testing.T) {
 	all := pinning(t)
 	dir, parent := newPlace(t)
@@ -49,7 +48,7 @@ func TestBootAffinityEndsWithItsServer(t *testing.T) {
 	}
 }
 
-// pinning has booting machines pinned, and returns all processors.
+// pinning enables the pinning of booting machines, and returns all processors.
 func pinning(t *testing.T) (all unix.CPUSet) {
 	t.Helper()
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
@@ -62,7 +61,7 @@ func pinning(t *testing.T) (all unix.CPUSet) {
 	return all
 }
 
-// startPinned starts a machine all of whose threads have one processor.
+// startPinned starts a machine whose threads are all pinned to one processor.
 func startPinned(t *testing.T, e bothy.Engine) bothy.Machine {
 	t.Helper()
 	m, err := e.Start(t.Context(), spec("affinity"))
@@ -76,8 +75,8 @@ func startPinned(t *testing.T, e bothy.Engine) bothy.Machine {
 	return m
 }
 
-// threads returns those of a machine's that have another number of processors, and how many
-// there are in all.
+// threads returns the threads of a machine that do not have this number of processors, and the number
+// of all threads.
 func threads(t *testing.T, m bothy.Machine, want int) (others []string, count int) {
 	t.Helper()
 	for _, pid := range enginetest.Family(sentryOf(t, m)) {

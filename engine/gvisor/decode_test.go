@@ -16,23 +16,23 @@ import (
 	"gvisor.dev/gvisor/pkg/state"
 	"gvisor.dev/gvisor/pkg/state/statefile"
 
-	_ "github.com/bothy-dev/bothy/engine/gvisor/entry" // types that the sentry saves
+	_ "github.com/bothy-dev/bothy/engine/gvisor/entry" // registers the types that the sentry saves
 )
 
 const (
-	// decodeTimeEnv is the environment variable for how long states are damaged and decoded.
+	// decodeTimeEnv is the environment variable for how long to damage and decode states.
 	decodeTimeEnv = "BOTHY_DECODE_TIME"
-	// decodeTime is how long by default.
+	// decodeTime is the default.
 	decodeTime = 20 * time.Second
-	// decodeMemory and decodeFactor bound what a state takes: so much, and so much for each of
-	// its bytes. An undamaged one takes 20 for each.
+	// decodeMemory and decodeFactor limit the memory for decoding: a fixed amount, and a multiple of the
+	// state's size. An undamaged state takes 20 times its size.
 	decodeMemory = 64 << 20
 	decodeFactor = 200
-	// decodeEnd is how long one may take, on a machine on which much else runs.
+	// decodeEnd is how long decoding may take, on a busy machine.
 	decodeEnd = 20 * time.Second
 )
 
-// decode makes the objects of a checkpoint's kernel, but runs none of their functions.
+// decode decodes the objects of a checkpoint's kernel without calling any of their functions.
 func decode(t *testing.T, path string) error {
 	t.Helper()
 	f, err := os.Open(path)
@@ -51,7 +51,7 @@ func decode(t *testing.T, path string) error {
 	return state.Check(t.Context(), r, new(kernel.Kernel))
 }
 
-// damage changes a state in one of the ways in which a disk or an enemy would.
+// damage changes a state as a disk error or an attacker would.
 func damage(r *rand.Rand, whole []byte) []byte {
 	b := append([]byte(nil), whole...)
 	for range 1 + r.IntN(4) {
@@ -59,20 +59,20 @@ func damage(r *rand.Rand, whole []byte) []byte {
 		switch r.IntN(7) {
 		case 0:
 			b = b[:max(32, at)]
-		case 1: // a number becomes the largest of its length
+		case 1: // a number becomes the largest of its size
 			copy(b[at:], "\xff\xff\xff\xff\xff\xff\xff\xff\x7f"[r.IntN(9):])
 		case 2:
-			b[at] = byte(r.IntN(20)) // another kind of value, or a small number
+			b[at] = byte(r.IntN(20)) // a different kind of value, or a small number
 		case 3:
 			for range 20 {
 				b[r.IntN(len(b))] ^= 1 << r.IntN(8)
 			}
-		case 4: // a part comes twice
+		case 4: // a part is repeated
 			end := min(len(b), at+1+r.IntN(4096))
 			b = append(b[:end:end], b[at:]...)
 		case 5: // a part is missing
 			b = append(b[:at:at], b[min(len(b), at+1+r.IntN(64)):]...)
-		case 6: // a part lies where another was
+		case 6: // a part overwrites another
 			copy(b[r.IntN(len(b)):], b[at:min(len(b), at+1+r.IntN(256))])
 		}
 		if len(b) < 64 {
@@ -120,7 +120,7 @@ func TestDamagedStateIsDecodedOrRefused(t *testing.T) {
 	for i, began := uint64(0), time.Now(); time.Since(began) < during; i++ {
 		s := seed + i
 		if i < 50 {
-			s = i // the same at each run
+			s = i // the same in each run
 		}
 		b := damage(rand.New(rand.NewPCG(s, 1)), whole)
 		used, took, err := measure(b)
@@ -140,6 +140,6 @@ func TestDamagedStateIsDecodedOrRefused(t *testing.T) {
 	}
 	t.Logf("%d of %d states of %d bytes are refused; one took %d MB at most, and %v", refused, all, len(whole), most>>20, longest)
 	if refused == 0 {
-		t.Error("no change was noticed")
+		t.Error("no damage was noticed")
 	}
 }

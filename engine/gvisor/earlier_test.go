@@ -20,8 +20,8 @@ import (
 // otherEnv names another bothy, as in test/snapshots. `make test-upgrade` sets it.
 const otherEnv = "BOTHY_TEST_UPGRADE_B"
 
-// earlier is an engine whose machines are all of an earlier build, as those are that were
-// restored after an upgrade. It prepares no spares, since those have its own build.
+// earlier is an engine whose machines are all of an earlier build, like machines restored after an
+// upgrade. It prepares no spares, since those have its own build.
 type earlier struct {
 	bothy.Engine
 	build string
@@ -29,7 +29,7 @@ type earlier struct {
 }
 
 func (e earlier) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
-	if spec.Guest == built.guest { // and not one that is not there: the build has its own
+	if spec.Guest == built.guest { // not for a missing guest: the build has its own
 		spec.Build = e.build
 	}
 	return e.Engine.Start(ctx, spec)
@@ -42,16 +42,15 @@ func (e earlier) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 
 func (e earlier) Close() error { return e.close() }
 
-// TestEngineOfAnEarlierBuild runs the engine's suite with the sentry and the guest of another
-// bothy, which its own driver drives. TestMemoryOutlivesUpgrades does a part of that with builds
-// of this tree.
+// TestEngineOfAnEarlierBuild runs the engine's suite with the sentry, guest and driver of another bothy.
+// TestMemoryOutlivesUpgrades does part of that with builds of this tree.
 func TestEngineOfAnEarlierBuild(t *testing.T) {
 	other := os.Getenv(otherEnv)
 	if other == "" {
 		t.Skipf("%s names no other bothy: make test-upgrade OTHER=PATH", otherEnv)
 	}
 	home := t.TempDir()
-	for d := home; d != os.TempDir() && d != "/"; d = filepath.Dir(d) { // sentries must pass
+	for d := home; d != os.TempDir() && d != "/"; d = filepath.Dir(d) { // sentries must be able to enter
 		if err := os.Chmod(d, 0o711); err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +98,7 @@ func TestEngineOfAnEarlierBuild(t *testing.T) {
 	})
 }
 
-// keepBuilds has a server of another bothy keep its engines' builds in its home, and end.
+// keepBuilds runs a server of another bothy until it has stored its engines' builds in its home.
 func keepBuilds(t *testing.T, other, home string) {
 	t.Helper()
 	cmd := exec.Command(other, "serve", "--listen", "127.0.0.1:0")

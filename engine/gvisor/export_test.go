@@ -9,7 +9,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/cgroup"
 )
 
-// RemoveParent removes the cgroup that a test made.
+// RemoveParent removes a test's cgroup.
 func RemoveParent(name string) error {
 	p, err := cgroup.NewParent(name)
 	if err != nil {
@@ -18,8 +18,8 @@ func RemoveParent(name string) error {
 	return p.Remove()
 }
 
-// SetBootCPUs pins each booting machine to one of these processors, until the function that it
-// returns is called, when those machines have ended or are grown up.
+// SetBootCPUs pins each booting machine to one of these processors until the returned function is called,
+// after those machines have ended or are released.
 func SetBootCPUs(all unix.CPUSet) (undo func()) {
 	bootCPUs.mu.Lock()
 	defer bootCPUs.mu.Unlock()
@@ -37,13 +37,12 @@ func SetBootCPUs(all unix.CPUSet) (undo func()) {
 	}
 }
 
-// SetConfiner has sentries started by another program, until the function that it
-// returns is called.
+// SetConfiner makes another program start sentries until the returned function is called.
 func SetConfiner(program *os.File) (undo func()) {
 	before := confiner
 	confiner = func() *os.File { return program }
 	return func() { confiner = before }
 }
 
-// SetControlTime has an engine wait so long for whatever it asks of a sentry.
+// SetControlTime sets how long an engine waits for a sentry's answers.
 func (e *Engine) SetControlTime(d time.Duration) { e.controlTime = d }

@@ -13,8 +13,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestFailedKernelSaysWhy ends a sandbox's kernel in the middle, and has it leave the
-// words that one leaves which has met with a fault.
+// TestFailedKernelSaysWhy ends a sandbox's kernel with the output that a panic leaves.
 func TestFailedKernelSaysWhy(t *testing.T) {
 	dir, parent := newPlace(t)
 	m, err := newEngine(t, dir, parent).Start(t.Context(), spec("fails"))
@@ -30,12 +29,12 @@ func TestFailedKernelSaysWhy(t *testing.T) {
 	}
 	<-m.Done()
 	if x := m.Exit(); x.Reason != bothy.EndError || !strings.Contains(x.Detail, "(panic: a fault)") {
-		t.Errorf("the machine ended with %+v; it should tell of the panic", x)
+		t.Errorf("the machine ended with %+v, want the panic in it", x)
 	}
 }
 
-// TestKilledKernelSaysSo has somebody on the host end a sandbox's kernel by a signal. It
-// must neither hang nor be said to have ended by itself.
+// TestKilledKernelSaysSo kills a sandbox's kernel from the host with a signal. The machine must neither
+// hang nor be reported as having ended by itself.
 func TestKilledKernelSaysSo(t *testing.T) {
 	dir, parent := newPlace(t)
 	e := newEngine(t, dir, parent)

@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestFilesThatDoNotFit starts a machine from more files than its memory allows, and one
-// from as many as it does.
+// TestFilesThatDoNotFit starts a machine from more files than its memory allows, and one from as many as
+// fit.
 func TestFilesThatDoNotFit(t *testing.T) {
 	dir, parent := newPlace(t)
 	e := newEngine(t, dir, parent)

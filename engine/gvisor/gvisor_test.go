@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
-// built holds what the tests need, made once.
+// built holds the programs and images of the tests, which are built once.
 var built struct{ sentry, guest, rootfs string }
 
 func TestMain(m *testing.M) {
@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build makes the sentry, an image with the guest, and an image with nothing
-// but the folders that a root file system must have.
+// build makes the sentry, an image with the guest, and an image with only the folders that a root file
+// system must have.
 func build(dir string) error {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return err
@@ -69,7 +69,7 @@ func build(dir string) error {
 
 var parents atomic.Int64
 
-// newParent names a cgroup that is removed when the test ends.
+// newParent returns the name of a cgroup that is removed when the test ends.
 func newParent(t *testing.T) string {
 	t.Helper()
 	parent := fmt.Sprintf("bothy-test-%d-%d", os.Getpid(), parents.Add(1))

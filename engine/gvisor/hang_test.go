@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
-// soon bounds what must not wait for a kernel that hangs.
+// soon is the limit for operations that must not wait for a hung kernel.
 const soon = time.Minute
 
 // within fails the test if f takes too long.
@@ -24,7 +24,7 @@ func within(t *testing.T, what string, f func() error) error {
 	case err := <-done:
 		return err
 	case <-time.After(soon):
-		t.Fatalf("%s waits for a kernel that hangs", what)
+		t.Fatalf("%s waits for a hung kernel", what)
 		return nil
 	}
 }
@@ -47,8 +47,7 @@ func startHung(t *testing.T, controlTime time.Duration) bothy.Machine {
 	return m
 }
 
-// TestHungKernelIsGivenUp takes snapshots of a machine whose sentry is stopped, which goes
-// on later.
+// TestHungKernelIsGivenUp takes snapshots of a machine whose sentry is stopped and later continued.
 func TestHungKernelIsGivenUp(t *testing.T) {
 	m := startHung(t, time.Second)
 	memory := t.TempDir()
@@ -71,8 +70,8 @@ func TestHungKernelIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestDestroyEndsWhatWaits destroys a machine while its snapshot waits for the kernel.
-func TestDestroyEndsWhatWaits(t *testing.T) {
+// TestDestroyEndsAPendingSnapshot destroys a machine while its snapshot waits for the kernel.
+func TestDestroyEndsAPendingSnapshot(t *testing.T) {
 	m := startHung(t, time.Hour)
 	snapshot := make(chan error, 1)
 	waits := make(chan struct{})
@@ -89,6 +88,6 @@ func TestDestroyEndsWhatWaits(t *testing.T) {
 		t.Error(err)
 	}
 	if err := within(t, "the snapshot", func() error { return <-snapshot }); err == nil {
-		t.Error("a snapshot was taken of a machine that was destroyed")
+		t.Error("a snapshot of a destroyed machine succeeded")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
 )
 
-// However much of what was written ahead is written again, that is what is left.
+// The file has the final content, however much of what was written ahead is written again.
 func TestWhatWasWrittenAheadIsCutOff(t *testing.T) {
 	const ahead = worthAhead + aheadStep
 	content := make([]byte, ahead+3*pageSize)
@@ -36,7 +36,7 @@ func TestWhatWasWrittenAheadIsCutOff(t *testing.T) {
 		i.close()
 		got, err := os.ReadFile(filepath.Join(dir, checkpointfiles.PagesFileName))
 		if err != nil || !bytes.Equal(got, content[:size]) {
-			t.Errorf("of %d bytes %d are left, the same: %v, %v", size, len(got), bytes.Equal(got, content[:min(size, len(got))]), err)
+			t.Errorf("of %d bytes there are %d, equal: %v, %v", size, len(got), bytes.Equal(got, content[:min(size, len(got))]), err)
 		}
 		os.RemoveAll(dir)
 	}
@@ -50,14 +50,14 @@ func TestLittleMemoryIsNotWrittenAhead(t *testing.T) {
 	defer i.close()
 	i.writeAhead(worthAhead - 1)
 	if n, err := i.pages.Seek(0, io.SeekEnd); n != 0 || err != nil {
-		t.Errorf("%d bytes are there, %v", n, err)
+		t.Errorf("there are %d bytes, %v", n, err)
 	}
 	if err := i.cut(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A disk without room is found by who writes what matters.
+// Writing ahead ignores a full disk; the final write reports it.
 func TestDiskWithoutRoomForWhatIsWrittenAhead(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
 	if err != nil {
@@ -67,7 +67,7 @@ func TestDiskWithoutRoomForWhatIsWrittenAhead(t *testing.T) {
 	defer i.close()
 	i.writeAhead(2 * worthAhead)
 	if i.ahead != 0 {
-		t.Errorf("%d bytes count as written", i.ahead)
+		t.Errorf("%d bytes are counted as written", i.ahead)
 	}
 	if err := i.cut(); err != nil {
 		t.Error(err)

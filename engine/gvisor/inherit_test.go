@@ -20,18 +20,18 @@ func TestSentriesShareNoSocket(t *testing.T) {
 		for id, sockets := range startTogether(t, e, batch, 3) {
 			for _, s := range sockets {
 				if owner[s] != "" && owner[s] != id {
-					t.Errorf("machines %s and %s both hold %s", owner[s], id, s)
+					t.Errorf("machines %s and %s both have %s", owner[s], id, s)
 				}
 				owner[s] = id
 			}
 		}
 	}
 	if len(owner) == 0 {
-		t.Error("no sentry holds any socket: the test looks at the wrong processes")
+		t.Error("no sentry has any socket: the test looks at the wrong processes")
 	}
 }
 
-// startTogether starts n machines at once and lists the sockets of each.
+// startTogether starts n machines concurrently and lists the sockets of each.
 func startTogether(t *testing.T, e bothy.Engine, batch, n int) map[string][]string {
 	t.Helper()
 	type started struct {

@@ -6,7 +6,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestRestoreIsBounded compares what a machine may use while its kernel is read.
+// TestRestoreIsBounded checks the limits of a machine while its kernel state is read.
 func TestRestoreIsBounded(t *testing.T) {
 	l := bothy.Limits{CPU: 0.5, MemoryMB: 512, Processes: 256}
 	usual := cgroupLimits(l)

@@ -14,7 +14,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
-// What leave needs to know.
+// The environment of leave.
 const (
 	leaveEnv       = "GVISOR_TEST_LEAVE"
 	leaveParentEnv = "GVISOR_TEST_PARENT"
@@ -39,7 +39,7 @@ func leave(dir string) {
 	os.Exit(0)
 }
 
-// left has a server in a folder leave a machine behind.
+// left runs a server with a folder that leaves a machine behind.
 func left(t *testing.T, dir, parent string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -49,8 +49,8 @@ func left(t *testing.T, dir, parent string) {
 	}
 }
 
-// TestOrphans looks for machines whose server's folder was deleted: that of a server that
-// has died is one, that of a server that lives is not, nor one whose folder is there.
+// TestOrphans looks for machines whose server's folder was deleted. Only those of dead servers are orphans,
+// and only if the folder is gone.
 func TestOrphans(t *testing.T) {
 	deleted, deletedParent := newPlace(t)
 	left(t, deleted, deletedParent)
@@ -90,7 +90,7 @@ func TestOrphans(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again := find(); len(again) > 0 {
-		t.Errorf("left are %+v", again)
+		t.Errorf("the remaining orphans are %+v", again)
 	}
 	for _, pid := range orphans[0].PIDs {
 		if state := processState(pid); state != "" && state != "Z" {

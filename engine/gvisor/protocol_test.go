@@ -16,7 +16,7 @@ import (
 
 var updateProtocol = flag.Bool("update-protocol", false, "write testdata/protocol-N.json")
 
-// said is an example of all that a server and the driver of a kept build say to each other.
+// said has an example of every message between a server and the driver of a stored build.
 var said = struct {
 	Arg      string           `json:"arg"`
 	FirstFD  int              `json:"first_fd"`
@@ -45,9 +45,9 @@ func op(name driver.OpName, files int) driver.Request {
 	return driver.Request{Socket: "/m/sbx1/control", Files: files, Op: &driver.Op{Name: name, Container: "sbx1", Small: true}}
 }
 
-// TestProtocolIsAsItWas compares what is said to the drivers of kept builds with what was
-// said by the server that gave the protocol its number. Those builds are out there.
-func TestProtocolIsAsItWas(t *testing.T) {
+// TestProtocolIsUnchanged compares messages to drivers with those at the time when the protocol got its
+// number. Stored builds of that time are still in use.
+func TestProtocolIsUnchanged(t *testing.T) {
 	got, err := json.MarshalIndent(said, "", "\t")
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor"
 )
 
-// checkpointed starts a machine and writes its memory.
+// checkpointed starts a machine and saves its memory.
 func checkpointed(t *testing.T, e bothy.Engine) (image string) {
 	t.Helper()
 	m, err := e.Start(t.Context(), spec("origin"))
@@ -38,13 +38,13 @@ func checkpointed(t *testing.T, e bothy.Engine) (image string) {
 func nothingLeft(t *testing.T, e bothy.Engine) {
 	t.Helper()
 	if left, err := e.Sweep(context.Background(), func(string) bool { return false }); err != nil || len(left) > 0 {
-		t.Errorf("left are %v, %v", left, err)
+		t.Errorf("machines are left: %v, %v", left, err)
 	}
 }
 
-// TestDamagedKernelIsRefused restores from states of which somebody has changed some bytes:
-// lengths among them, so that what is read asks for much memory. A machine comes of it, or
-// an error that says so, within the bounds of a restore, and nothing is left.
+// TestDamagedKernelIsRefused restores states with changed bytes, including lengths that make the decoder
+// request much memory. The result is a machine, or an error within the limits of a restore and nothing
+// left.
 func TestDamagedKernelIsRefused(t *testing.T) {
 	dir, parent := newPlace(t)
 	e := newEngine(t, dir, parent)
@@ -90,8 +90,8 @@ func TestDamagedKernelIsRefused(t *testing.T) {
 	nothingLeft(t, e)
 }
 
-// TestRestoreHasAnEnd restores into a sentry that reads nothing.
-func TestRestoreHasAnEnd(t *testing.T) {
+// TestHungRestoreEnds restores into a sentry that reads nothing.
+func TestHungRestoreEnds(t *testing.T) {
 	dir, parent := newPlace(t)
 	e := newEngine(t, dir, parent)
 	image := checkpointed(t, e)
@@ -106,7 +106,7 @@ func TestRestoreHasAnEnd(t *testing.T) {
 	}
 	names, err := groups.List()
 	if err != nil || len(names) != 1 || !strings.HasPrefix(names[0], "spare-") {
-		t.Fatalf("there are the machines %v, %v", names, err)
+		t.Fatalf("the machines are %v, %v", names, err)
 	}
 	pids, err := groups.Open(names[0]).Processes()
 	if err != nil {
@@ -129,7 +129,7 @@ func TestRestoreHasAnEnd(t *testing.T) {
 	nothingLeft(t, e)
 	for _, pid := range pids {
 		if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); err == nil {
-			t.Errorf("process %d of the sentry is there still", pid)
+			t.Errorf("process %d of the sentry still exists", pid)
 		}
 	}
 }

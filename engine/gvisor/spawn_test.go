@@ -22,7 +22,7 @@ import (
 // may do, and at the threads of this one, which must not stay where they started it.
 func TestSentryIsBornConfined(t *testing.T) { startConfined(t) }
 
-// TestSentryConfinesItself starts one where no program in memory may be executed.
+// TestSentryConfinesItself starts a sentry where programs in memory cannot be executed.
 func TestSentryConfinesItself(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	f, err := os.Create(data)
@@ -42,7 +42,7 @@ func TestFailedStartSaysWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary.NativeEndian.PutUint16(program[machineAt:], 0) // for no processor
+	binary.NativeEndian.PutUint16(program[machineAt:], 0) // of no architecture
 	if err := os.WriteFile(sentry, program, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -54,19 +54,19 @@ func TestFailedStartSaysWhy(t *testing.T) {
 		t.Errorf("the start failed with %v", err)
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "engine")); err != nil || len(left) > 0 {
-		t.Errorf("left are %v, %v", left, err)
+		t.Errorf("machines are left: %v, %v", left, err)
 	}
 }
 
-// machineAt is where an ELF file says for which processor it is.
+// machineAt is the offset of an ELF file's architecture.
 const machineAt = 18
 
-// TestNoSentryIsRefused makes an engine of another program than a sentry.
-func TestNoSentryIsRefused(t *testing.T) {
+// TestAnotherProgramIsRefused makes an engine with a program that is not a sentry.
+func TestAnotherProgramIsRefused(t *testing.T) {
 	dir, parent := newPlace(t)
 	_, err := gvisor.New(gvisor.Options{Dir: filepath.Join(dir, "engine"), Sentry: "/bin/sh", CgroupParent: parent})
 	if bothy.ErrorCode(err) != bothy.CodeEngineMissing || bothy.AsError(err).Hint == "" {
-		t.Errorf("it is %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }
 
@@ -124,7 +124,7 @@ func startConfined(t *testing.T) {
 	}
 }
 
-// groups maps the controllers that bound a machine to the group of a thread.
+// groups maps the controllers that limit a machine to a thread's group.
 func groups(path string) map[string]string {
 	found := map[string]string{}
 	b, _ := os.ReadFile(path) // it may have ended

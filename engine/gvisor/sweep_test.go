@@ -8,8 +8,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// A server that was killed in the middle of a rollback leaves a sandbox's new machine,
-// and perhaps something of the old one under the sandbox's own name.
+// A server that is killed during a rollback leaves a sandbox's new machine, and may leave files of the old
+// one under the sandbox's own name.
 func TestSweepRemovesTheEarlierMachineOfALivingSandbox(t *testing.T) {
 	dir, parent := newPlace(t)
 	first := newEngine(t, dir, parent)
@@ -29,7 +29,7 @@ func TestSweepRemovesTheEarlierMachineOfALivingSandbox(t *testing.T) {
 		next := newEngine(t, dir, parent)
 		kept := next.(bothy.MachineNamer).MachineName("a", later.State())
 		if kept == "a" {
-			t.Fatal("both machines have one name: this test proves nothing")
+			t.Fatal("both machines have the same name, so this test proves nothing")
 		}
 		var m bothy.Machine
 		if adopted {
@@ -42,18 +42,18 @@ func TestSweepRemovesTheEarlierMachineOfALivingSandbox(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "engine", "a")); err == nil {
-			t.Errorf("the earlier machine's folder is left; swept: %v", ids)
+			t.Errorf("the earlier machine's folder is left; removed: %v", ids)
 		}
 		select {
 		case <-later.Done():
-			t.Fatal("the sandbox's own machine was swept")
+			t.Fatal("the sandbox's own machine was removed")
 		default:
 		}
 		if !adopted {
 			<-earlier.Done()
 			continue
 		}
-		// The name is free, as it must be for the next resume.
+		// The name must be free for the next resume.
 		if err := m.Destroy(t.Context()); err != nil {
 			t.Fatal(err)
 		}

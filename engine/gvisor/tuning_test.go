@@ -9,8 +9,8 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
-// TestEngineWithoutOptimisations runs the engine's suite with everything switched off that
-// can be, but for the one by which the guest is announced.
+// TestEngineWithoutOptimisations runs the engine's suite with all optimisations switched off, except for
+// the one that announces the guest.
 func TestEngineWithoutOptimisations(t *testing.T) {
 	if os.Getenv(tuning.Variable) != "" {
 		t.Skip("some are off already")

@@ -15,8 +15,8 @@ func limits(mb int) bothy.Limits {
 	return bothy.Limits{MemoryMB: mb, Processes: bothy.ProcessesFor(mb)}
 }
 
-// TestPageIsTrue checks the numbers of docs/limits.md.
-func TestPageIsTrue(t *testing.T) {
+// TestDocumentedNumbers checks the numbers in docs/limits.md.
+func TestDocumentedNumbers(t *testing.T) {
 	text, err := os.ReadFile("../../docs/limits.md")
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +56,6 @@ func TestRestoreIsBounded(t *testing.T) {
 		t.Errorf("a small state takes %d", got)
 	}
 	if got := memory.GVisorRestore(l, 1<<40); got != memory.GVisorSnapshot(l) {
-		t.Errorf("a state that was written to take everything takes %d", got)
+		t.Errorf("a state that was forged to take everything takes %d", got)
 	}
 }

@@ -81,7 +81,7 @@ func (b *bench) resume(memoryMB int, from string) (bothy.Machine, time.Duration)
 	return m, d
 }
 
-// touched boots a machine, has it hold so much memory, and returns a snapshot of it.
+// touched boots a machine that uses this much memory, and returns a snapshot of it.
 func (b *bench) touched(memoryMB, mb int) (dir string, took time.Duration) {
 	b.Helper()
 	m, c, took := b.boot(memoryMB)
@@ -122,11 +122,10 @@ func median(all []time.Duration) float64 {
 	return float64(all[len(all)/2].Microseconds()) / 1000
 }
 
-// rounds are how often each way is taken, in turn.
+// rounds is how often each way is measured, in turn.
 const rounds = 7
 
-// BenchmarkFirstAnswer compares a boot with a resume, and resumes with much and with
-// little memory.
+// BenchmarkFirstAnswer compares a boot with a resume, and resumes with much and little memory.
 func BenchmarkFirstAnswer(b *testing.B) {
 	x := newBench(b)
 	golden, _ := x.touched(256, 0)
@@ -157,8 +156,7 @@ func BenchmarkFirstAnswer(b *testing.B) {
 	}
 }
 
-// BenchmarkForks measures what ten idle copies add to the host's memory, and what one
-// of them takes of its processor.
+// BenchmarkForks measures the host's memory for ten idle copies, and the processor time of one.
 func BenchmarkForks(b *testing.B) {
 	x := newBench(b)
 	from, _ := x.touched(256, 32)

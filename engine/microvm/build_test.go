@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/microvm/boot"
 )
 
-// otherBuild makes another first program and guest, and so another initramfs.
+// otherBuild makes another init program and guest, and thus another initramfs.
 func otherBuild(t *testing.T, o *microvm.Options) {
 	t.Helper()
 	dir := t.TempDir()
@@ -23,7 +23,7 @@ func otherBuild(t *testing.T, o *microvm.Options) {
 		t.Fatal(err)
 	}
 	for _, argv := range [][]string{
-		// The symbols stay in, and main is compiled with fewer optimisations.
+		// With symbols, and with fewer optimisations of main.
 		{"go", "build", "-trimpath", "-gcflags=-l", "-o", o.Init, "github.com/bothy-dev/bothy/cmd/vminit"},
 		{"go", "build", "-trimpath", "-gcflags=-l", "-o", filepath.Join(guest, "guest"), "github.com/bothy-dev/bothy/cmd/guest"},
 		{"mkfs.erofs", "-E", "noinline_data", "-T0", o.Guest, guest},
@@ -65,7 +65,7 @@ func TestMachineIsRestoredByItsOwnBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	store := open() // as the next server does
+	store := open() // like the next server
 	o.Builds = store
 	otherBuild(t, &o)
 	after := newEngine(t, o)
@@ -108,7 +108,7 @@ func TestMachineIsRestoredByItsOwnBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	if gone, err := store.Sweep(t.Context(), none); err != nil || len(gone) != 1 || gone[0] != build {
-		t.Errorf("swept afterwards: %v, %v", gone, err)
+		t.Errorf("removed afterwards: %v, %v", gone, err)
 	}
 	if _, err := after.Restore(t.Context(), asCopy, again); bothy.ErrorCode(err) != bothy.CodeUnsupported || !strings.Contains(bothy.AsError(err).Detail, "not kept") {
 		t.Errorf("restored by a missing build: %v", err)

@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// A description that was not written here is refused before anything is taken for it.
-func TestShapeIsChecked(t *testing.T) {
+// A forged description is refused before anything is allocated for it.
+func TestClassIsChecked(t *testing.T) {
 	good := class{RAMMB: 512, OpenMB: 256, OwnMB: 64, CPUs: maxCPUs}
 	for name, change := range map[string]func(*class){
 		"":                      func(*class) {},
@@ -35,7 +35,7 @@ func TestShapeIsChecked(t *testing.T) {
 	refused(t, "no description", []byte("{"))
 }
 
-// refused reads a description, and wants it refused if it is named for what is wrong.
+// refused reads a description, which must be refused if its name says what is wrong.
 func refused(t *testing.T, name string, description []byte) {
 	t.Helper()
 	dir := t.TempDir()

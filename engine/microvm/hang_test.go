@@ -11,7 +11,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/microvm"
 )
 
-// qemuOf is the process of a machine.
+// qemuOf returns the process of a machine.
 func qemuOf(t *testing.T, m bothy.Machine) int {
 	t.Helper()
 	var state struct{ PID int }
@@ -21,7 +21,7 @@ func qemuOf(t *testing.T, m bothy.Machine) int {
 	return state.PID
 }
 
-// TestHungMachineIsGivenUp stops QEMU, asks for what needs it, and destroys it.
+// TestHungMachineIsGivenUp stops QEMU, tries operations that need it, and destroys the machine.
 func TestHungMachineIsGivenUp(t *testing.T) {
 	m, err := newEngine(t, options(t.TempDir(), newParent(t))).Start(t.Context(), spec("hangs"))
 	use(t, m, err)
@@ -36,7 +36,7 @@ func TestHungMachineIsGivenUp(t *testing.T) {
 		begun := time.Now()
 		err := do()
 		if be := bothy.AsError(err); be.Code != bothy.CodeEngine || be.Hint == "" {
-			t.Errorf("%s of a machine that hangs: %v", name, err)
+			t.Errorf("%s of a hung machine: %v", name, err)
 		}
 		if took := time.Since(begun); took > time.Minute {
 			t.Errorf("%s waited for %v", name, took)
@@ -50,7 +50,7 @@ func TestHungMachineIsGivenUp(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("Destroy waits for a machine that hangs")
+		t.Fatal("Destroy waits for a hung machine")
 	}
 }
 

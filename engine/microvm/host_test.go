@@ -16,8 +16,8 @@ import (
 	"github.com/bothy-dev/bothy/engine/microvm"
 )
 
-// TestQEMUIsShutIn looks at the process of a machine from the host.
-func TestQEMUIsShutIn(t *testing.T) {
+// TestQEMUIsConfined inspects the process of a machine from the host.
+func TestQEMUIsConfined(t *testing.T) {
 	dir := t.TempDir()
 	m, err := newEngine(t, options(dir, newParent(t))).Start(t.Context(), spec("jailed"))
 	use(t, m, err)
@@ -66,7 +66,7 @@ func TestQEMUIsShutIn(t *testing.T) {
 	sharedFiles(t, proc)
 }
 
-// sharedFiles checks that no file that other machines use can be written to.
+// sharedFiles checks that files shared with other machines cannot be written.
 func sharedFiles(t *testing.T, proc string) {
 	t.Helper()
 	shared := map[uint64]string{}
@@ -137,7 +137,7 @@ func nothingLeft(t *testing.T, e *microvm.Engine) {
 	}
 }
 
-// TestGuestEnds has a guest that is nothing but a program which ends.
+// TestGuestEnds has a guest that is a program which exits.
 func TestGuestEnds(t *testing.T) {
 	e := newEngine(t, options(t.TempDir(), newParent(t)))
 	ends := filepath.Join(t.TempDir(), "ends")
@@ -173,7 +173,7 @@ func TestKernelPanics(t *testing.T) {
 	e := newEngine(t, o)
 	_, err := e.Start(t.Context(), spec("panics"))
 	if bothy.ErrorCode(err) != bothy.CodeEngine || !strings.Contains(fmt.Sprint(err), "panicked") {
-		t.Errorf("a kernel without a first program: %v", err)
+		t.Errorf("a kernel without an init program: %v", err)
 	}
 	nothingLeft(t, e)
 }

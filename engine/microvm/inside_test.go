@@ -19,14 +19,14 @@ import (
 	"github.com/bothy-dev/bothy/guest/client"
 )
 
-// sandbox is a machine with somebody who uses it.
+// sandbox is a machine with a client.
 type sandbox struct {
 	t *testing.T
 	m bothy.Machine
 	c *client.Client
 }
 
-// patience bounds what a test does with machines.
+// patience limits what a test does with machines.
 const patience = 4 * time.Minute
 
 func spec(id string) bothy.MachineSpec {
@@ -36,7 +36,7 @@ func spec(id string) bothy.MachineSpec {
 	}
 }
 
-// use plugs a machine in, and ends it with the test. It is not adopted yet.
+// use connects a machine, and destroys it when the test ends. It is not adopted yet.
 func use(t *testing.T, m bothy.Machine, err error) *sandbox {
 	t.Helper()
 	if err != nil {
@@ -58,7 +58,7 @@ func use(t *testing.T, m bothy.Machine, err error) *sandbox {
 	return s
 }
 
-// adopt makes the sandbox somebody's.
+// adopt gives the sandbox an identity.
 func (s *sandbox) adopt() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
@@ -86,7 +86,7 @@ func (s *sandbox) run(args ...string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// background runs the probe and leaves it there.
+// background starts the probe in the background.
 func (s *sandbox) background(args ...string) {
 	s.t.Helper()
 	_, err := s.c.Exec(s.t.Context(), bothy.ExecRequest{Command: bothy.Command{Args: append([]string{"/probe"}, args...)}, User: "root", Background: true})
@@ -95,7 +95,7 @@ func (s *sandbox) background(args ...string) {
 	}
 }
 
-// until waits for something to become so.
+// until waits for a condition.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
@@ -133,12 +133,12 @@ func TestLifeInside(t *testing.T) {
 	one := start(spec("one"))
 	one.adopt()
 	if out := one.run("attack"); out != "" {
-		t.Errorf("root inside could:\n%s", out)
+		t.Errorf("root in the sandbox could:\n%s", out)
 	}
-	one.run("now") // process 1 lives
+	one.run("now") // process 1 is still running
 	one.run("change")
 	if out := one.run("rights"); out != "" {
-		t.Errorf("root inside could not:\n%s", out)
+		t.Errorf("root in the sandbox could not:\n%s", out)
 	}
 	one.background("contain", "/workspace/count")
 	until(t, "the first tick", func() bool { return one.run("cat", "/workspace/count") > "0" })
@@ -160,7 +160,7 @@ func TestLifeInside(t *testing.T) {
 		until(t, "the copy to go on", func() bool { return a.run("cat", "/workspace/count") != was })
 		fresh(t, one, a, b)
 
-		// A copy that has changed can be copied, too, after what it is of has gone.
+		// A copy that has changed can be copied too, after its origin was destroyed.
 		a.run("write", "/workspace/new", "3")
 		if err := os.RemoveAll(first); err != nil {
 			t.Fatal(err)
@@ -184,14 +184,13 @@ func TestLifeInside(t *testing.T) {
 		f := start(s)
 		f.adopt()
 		if got, want := f.run("changed"), "true true /etc/linked new 12 34 2 blue"; got != want {
-			t.Errorf("files are %q instead of %q", got, want)
+			t.Errorf("files are %q, want %q", got, want)
 		}
 	})
 	t.Run("limits hold", func(t *testing.T) { limitsHold(t, one) })
 }
 
-// counted reads the ticker's file while nobody may run anything: by the machine's own
-// files.
+// counted reads the ticker's file from the machine's file system, since no command can run yet.
 func counted(t *testing.T, s *sandbox) string {
 	t.Helper()
 	tar := filepath.Join(t.TempDir(), "files.tar")
@@ -201,7 +200,7 @@ func counted(t *testing.T, s *sandbox) string {
 	return fileIn(t, tar, "./workspace/count")
 }
 
-// fresh checks that copies know the time, and have no randomness in common.
+// fresh checks that copies have the right time and different randomness.
 func fresh(t *testing.T, all ...*sandbox) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -213,7 +212,7 @@ func fresh(t *testing.T, all ...*sandbox) {
 			t.Fatal(err)
 		}
 		if at := time.Unix(0, nanos); at.Before(early) || at.After(time.Now().Add(time.Second)) {
-			t.Errorf("%s thinks that it is %v", s.m.ID(), at)
+			t.Errorf("the time in %s is %v", s.m.ID(), at)
 		}
 		if seen[random] {
 			t.Errorf("two machines drew the same random number %s", random)
@@ -222,7 +221,7 @@ func fresh(t *testing.T, all ...*sandbox) {
 	}
 }
 
-// limitsHold has a process take more memory than there is, and fill the disk.
+// limitsHold runs a process that allocates more memory than there is, and fills the disk.
 func limitsHold(t *testing.T, s *sandbox) {
 	watching, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -247,7 +246,7 @@ func limitsHold(t *testing.T, s *sandbox) {
 	case <-time.After(patience):
 		t.Fatal("there was no notification that the memory was used up")
 	}
-	// More at once: it grows while it runs.
+	// A larger step: memory is added while it runs.
 	l := spec("").Limits
 	l.MemoryMB, l.CPU = 224, 2
 	if err := s.m.SetLimits(t.Context(), l); err != nil {
@@ -306,7 +305,7 @@ func TestMemory(t *testing.T) {
 	larger := spec("woken")
 	larger.Limits.MemoryMB = 1024
 	if _, err := e.Restore(t.Context(), larger, from); bothy.ErrorCode(err) != bothy.CodeUnsupported {
-		t.Errorf("waking a machine with more memory than it can have: %v", err)
+		t.Errorf("restoring a machine with more memory than it can have: %v", err)
 	}
 	larger.Limits.MemoryMB = 192
 	m, err = e.Restore(t.Context(), larger, from)
@@ -315,18 +314,18 @@ func TestMemory(t *testing.T) {
 	woken.has(192)
 	comesBack(woken, "/workspace/two")
 
-	// What QEMU says about a snapshot that lacks its end is in the error.
+	// QEMU's message about a truncated snapshot is in the error.
 	devices := filepath.Join(from, "devices")
 	if st, err := os.Stat(devices); err != nil || os.Truncate(devices, st.Size()/2) != nil {
 		t.Fatal("the snapshot cannot be cut off")
 	}
 	_, err = e.Restore(t.Context(), spec("half"), from)
 	if bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged || !strings.Contains(fmt.Sprint(errors.Unwrap(err)), "load of migration failed") {
-		t.Errorf("waking the half of a snapshot: %v (%v)", err, errors.Unwrap(err))
+		t.Errorf("restoring a truncated snapshot: %v (%v)", err, errors.Unwrap(err))
 	}
 }
 
-// has waits until the sandbox says that it has so much memory, and not much more.
+// has waits until the sandbox reports this much memory, and not much more.
 func (s *sandbox) has(mb int) {
 	s.t.Helper()
 	const kernels = 100
@@ -339,7 +338,7 @@ func (s *sandbox) has(mb int) {
 	})
 }
 
-// resident is how much of a machine's memory the host has, in bytes.
+// resident returns how much of a machine's memory is resident on the host, in bytes.
 func resident(t *testing.T, m bothy.Machine) int64 {
 	t.Helper()
 	var state struct {
@@ -362,7 +361,7 @@ func resident(t *testing.T, m bothy.Machine) int64 {
 	return kb << 10
 }
 
-// TestHostDiskFull fills the host's disk under a machine.
+// TestHostDiskFull fills the host's disk while a machine runs.
 func TestHostDiskFull(t *testing.T) {
 	dir := t.TempDir()
 	if err := command("mount", "-t", "tmpfs", "-o", "size=420m,mode=755", "none", dir); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/bothy-dev/bothy/engine/microvm/boot"
 )
 
-// built holds what the tests need, made once.
+// built holds the programs and images of the tests, which are built once.
 var built struct {
 	vminit, guest, rootfs string
 	image                 boot.Image
@@ -97,8 +97,7 @@ func command(argv ...string) error {
 
 var parents atomic.Int64
 
-// options are those of an engine in dir. Engines with the same parent share their
-// cgroup.
+// options returns the options of an engine in dir. Engines with the same parent share their cgroup.
 func options(dir, parent string) microvm.Options {
 	return microvm.Options{
 		Dir: filepath.Join(dir, "engine"), Init: built.vminit, Boot: built.image, Guest: built.guest, CgroupParent: parent,
@@ -114,7 +113,7 @@ func newEngine(t *testing.T, o microvm.Options) *microvm.Engine {
 	return e
 }
 
-// newParent names a cgroup that ends with the test.
+// newParent returns the name of a cgroup that is removed when the test ends.
 func newParent(t *testing.T) string {
 	t.Helper()
 	name := fmt.Sprintf("bothy-vmtest-%d-%d", os.Getpid(), parents.Add(1))

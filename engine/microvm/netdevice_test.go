@@ -10,7 +10,7 @@ import (
 
 func TestNetDeviceIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cable")
-	l, err := net.Listen("unix", path) // what connects waits in the queue, as with QEMU
+	l, err := net.Listen("unix", path) // connections wait in the queue, as with QEMU
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func TestNetDeviceIsWaitedFor(t *testing.T) {
 	}
 	select {
 	case err := <-done:
-		t.Errorf("it was not waited until the connection was taken: %v", err)
+		t.Errorf("it did not wait until the connection was closed: %v", err)
 	default:
 	}
 	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {

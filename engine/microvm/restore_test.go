@@ -57,6 +57,6 @@ func TestDamagedDevicesAreRefused(t *testing.T) {
 		}
 	}
 	if left, err := e.Sweep(context.Background(), func(string) bool { return false }); err != nil || len(left) > 0 {
-		t.Errorf("left are %v, %v", left, err)
+		t.Errorf("machines are left: %v, %v", left, err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// orphan starts a process that is no child of this one.
+// orphan starts a process that is not a child of this one.
 func orphan(t *testing.T, script string) Process {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "("+script+") >/dev/null 2>&1 & echo $!")

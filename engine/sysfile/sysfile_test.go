@@ -27,7 +27,7 @@ func TestReadReturnsAll(t *testing.T) {
 func TestWriteReplaces(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := sysfile.Write(path, "text"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it makes files: %v", err)
+		t.Errorf("it creates files: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("a longer text"), 0o600); err != nil {
 		t.Fatal(err)

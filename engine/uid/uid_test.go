@@ -34,7 +34,7 @@ func take(t *testing.T, p *Pool, folder string) int {
 	return id
 }
 
-// TestNoIDIsGivenTwice has two servers, each asked by many at once, share a range.
+// TestNoIDIsGivenTwice lets two servers share a range, each with many concurrent callers.
 func TestNoIDIsGivenTwice(t *testing.T) {
 	dir, r := t.TempDir(), Range{1000, 1039}
 	servers := []*Pool{pool(t, dir, r), pool(t, dir, r)}
@@ -63,11 +63,11 @@ func TestNoIDIsGivenTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if id := take(t, servers[1], machine); id != 1007 {
-		t.Errorf("got %d, and only 1007 is free", id)
+		t.Errorf("got %d, but only 1007 is free", id)
 	}
 }
 
-// TestIDEndsWithItsMachine has servers come and go while a machine's folder is there.
+// TestIDEndsWithItsMachine restarts servers while a machine's folder exists.
 func TestIDEndsWithItsMachine(t *testing.T) {
 	dir, r := t.TempDir(), Range{1000, 1001}
 	first, second := folder(t), folder(t)
@@ -84,9 +84,9 @@ func TestIDEndsWithItsMachine(t *testing.T) {
 	later := pool(t, dir, r)
 	third := folder(t)
 	if id := take(t, later, third); id != one {
-		t.Errorf("got %d, and only %d is free", id, one)
+		t.Errorf("got %d, but only %d is free", id, one)
 	}
-	// Whoever comes late with a release ends no other machine's claim.
+	// A late release does not end another machine's claim.
 	if err := later.Release(one, first); err != nil {
 		t.Error(err)
 	}
@@ -108,8 +108,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestRangeIsNobodysElse looks at hosts on which somebody has some of the ids.
-func TestRangeIsNobodysElse(t *testing.T) {
+// TestRangeOfOtherUsersIsRefused checks hosts on which other users have some of the ids.
+func TestRangeOfOtherUsersIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) string {
 		path := filepath.Join(dir, name)

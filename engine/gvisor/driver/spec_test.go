@@ -14,8 +14,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestSpecIsRead has the sentry's reader read what the server writes, and a spec that
-// says more.
+// TestSpecIsRead lets the sentry's parser read the server's spec, and one with more fields.
 func TestSpecIsRead(t *testing.T) {
 	usual := ociSpec(Launch{
 		Name: "read", RootFS: "/templates/rootfs.erofs", Guest: "/guest.erofs", Hostname: "box",
@@ -46,7 +45,7 @@ func TestSpecIsRead(t *testing.T) {
 			}
 			for i, m := range want.Mounts {
 				if m.Source != "" && !filepath.IsAbs(m.Source) {
-					want.Mounts[i].Source = filepath.Join(dir, m.Source) // as the reader does
+					want.Mounts[i].Source = filepath.Join(dir, m.Source) // as the parser does
 				}
 			}
 			if !reflect.DeepEqual(got, want) {

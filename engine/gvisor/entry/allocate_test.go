@@ -12,8 +12,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/usage"
 )
 
-// TestAllocationsAreTold allocates memory as the library does for programs.
-func TestAllocationsAreTold(t *testing.T) {
+// TestAllocationsAreReported allocates memory as the library does for programs.
+func TestAllocationsAreReported(t *testing.T) {
 	memory := newMemoryFile(t)
 	var told uint64
 	pgalloc.OnAllocate = func(f *pgalloc.MemoryFile, bytes uint64) {
@@ -32,7 +32,7 @@ func TestAllocationsAreTold(t *testing.T) {
 	}
 }
 
-// newMemoryFile makes one as a sentry has, which ends with the test.
+// newMemoryFile makes a memory file like a sentry's, which is removed when the test ends.
 func newMemoryFile(t *testing.T) *pgalloc.MemoryFile {
 	t.Helper()
 	fd, err := memutil.CreateMemFD("memory", 0)

@@ -27,14 +27,13 @@ import (
 
 var update = flag.Bool("update", false, "write the file with the compiled filter")
 
-// The library's names for what is known only in the sentry.
+// The library's names of values that are known only in the sentry.
 const (
 	controllerFD = "controller_fd"
 	selfPID      = "self_pid_low32bits"
 )
 
-// options are those of the sentry: systrap, a network of its own and nothing of
-// the host.
+// options are the options of the sentry: systrap, its own network, and nothing of the host.
 func options(t *testing.T) config.Options {
 	t.Helper()
 	systrap, err := platform.Lookup("systrap")
@@ -79,7 +78,7 @@ func TestFilterIsWhatTheLibraryCompiles(t *testing.T) {
 	}
 }
 
-// variables is a platform of which the variables have been chosen.
+// variables is a platform with chosen variables.
 type variables struct {
 	platform.SeccompInfo
 	values precompiledseccomp.Values
@@ -87,10 +86,10 @@ type variables struct {
 
 func (v variables) Variables() precompiledseccomp.Values { return v.values }
 
-// precompile compiles the filter with gaps for the platform's variables, the
-// controller's descriptor and the sentry's process id. For that one the platform
-// always takes the process that compiles, so its number is looked for: if it
-// were something else too, the test would tell, in a process with another.
+// precompile compiles the filter with gaps for the platform's variables, the controller's descriptor and
+// the sentry's process id. The platform always uses the id of the compiling process, so the gaps for it
+// are found by this value. If another constant were equal to it, the test would fail in a process with
+// another id.
 func precompile(t *testing.T, o config.Options) precompiledseccomp.Program {
 	t.Helper()
 	names := slices.Sorted(maps.Keys(o.Platform.Variables()))
@@ -105,7 +104,7 @@ func precompile(t *testing.T, o config.Options) precompiledseccomp.Program {
 		t.Fatal(err)
 	}
 	for name := range o.Vars() {
-		p.VarOffsets[name] = slices.Clone(p.VarOffsets[name]) // also those that are nowhere
+		p.VarOffsets[name] = slices.Clone(p.VarOffsets[name]) // including unused ones
 	}
 	for i, word := range p.Bytecode32 {
 		if word == uint32(os.Getpid()) {
@@ -145,10 +144,10 @@ func write(t *testing.T, file, name string, programs ...precompiledseccomp.Progr
 	}
 }
 
-// stubFilters are the filters that hold two addresses each.
+// stubFilters are the filters with two addresses each.
 var stubFilters = []string{systrap.StubFilter, systrap.ThreadFilter}
 
-// libraryProgram returns what the library would compile.
+// libraryProgram returns the program that the library would compile.
 func libraryProgram(t *testing.T, name string, a, b uintptr) *seccomp.Program {
 	t.Helper()
 	found := systrap.FilterProgram(name, a, b)
@@ -186,11 +185,11 @@ func TestStubFilterIsWhatTheLibraryCompiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at := slices.IndexFunc(compiledStubFilters, func(p precompiledseccomp.Program) bool { return p.Name == name })
 			if at < 0 {
-				t.Fatal("it was not compiled ahead: run go generate")
+				t.Fatal("it is not precompiled: run go generate")
 			}
 			want := precompileStub(t, name)
 			if !maps.EqualFunc(compiledStubFilters[at].VarOffsets, want.VarOffsets, slices.Equal) {
-				t.Errorf("the addresses are at %v, and the library has them at %v: run go generate",
+				t.Errorf("the addresses are at %v, but in the library at %v: run go generate",
 					compiledStubFilters[at].VarOffsets, want.VarOffsets)
 			}
 			for range 20 {
@@ -204,8 +203,7 @@ func TestStubFilterIsWhatTheLibraryCompiles(t *testing.T) {
 	}
 }
 
-// agree checks that a filter allows what the library's own for the same addresses
-// allows.
+// agree checks that a filter allows the same as the library's own filter for the same addresses.
 func agree(t *testing.T, name string, a, b uint64) {
 	t.Helper()
 	ours, err := systrap.OnCompile(name, nil, []uintptr{uintptr(a), uintptr(b)})
@@ -233,7 +231,7 @@ func agree(t *testing.T, name string, a, b uint64) {
 			}
 		}
 		if verdicts[got[1]]++; got[0] != got[1] {
-			t.Fatalf("with %#x and %#x: %+v gives %#x, and the library %#x", a, b, d, got[0], got[1])
+			t.Fatalf("with %#x and %#x: %+v gives %#x, but the library %#x", a, b, d, got[0], got[1])
 		}
 	}
 	for nr := int32(-1); nr < 500; nr++ {
@@ -247,7 +245,7 @@ func agree(t *testing.T, name string, a, b uint64) {
 			check(d)
 		}
 	}
-	// What is allowed, exactly.
+	// The exact set of allowed calls.
 	for _, ip := range words {
 		for _, x := range words {
 			for _, y := range words {
@@ -260,7 +258,7 @@ func agree(t *testing.T, name string, a, b uint64) {
 		}
 	}
 	if len(verdicts) < 2 {
-		t.Errorf("all was given the same verdict: %v", verdicts)
+		t.Errorf("everything got the same verdict: %v", verdicts)
 	}
 }
 
@@ -275,6 +273,6 @@ func TestStubFiltersAreRenderedApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(f.Bytecode32, before) {
-		t.Error("the addresses of one filter are left where others are rendered")
+		t.Error("the addresses of one filter remain in another")
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 const childEnv = "BOTHY_TEST_INHERIT"
 
-// TestInheritedDescriptorsAreClosed runs this test again as a process that was
-// given one descriptor on purpose and one by mistake.
+// TestInheritedDescriptorsAreClosed runs this test again as a process that inherits one descriptor on
+// purpose and one by mistake.
 func TestInheritedDescriptorsAreClosed(t *testing.T) {
 	if os.Getenv(childEnv) != "" {
 		report()
@@ -33,7 +33,7 @@ func TestInheritedDescriptorsAreClosed(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if want := "3 open, 4 closed, own open"; !strings.Contains(string(out), want) {
-		t.Errorf("the process says %q, want %q", out, want)
+		t.Errorf("the process prints %q, want %q", out, want)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestPackagesTakeLittleToStart asks the runtime what the library's packages allocate before
-// main. Each sentry does all of that again.
+// TestPackagesTakeLittleToStart asks the runtime what the library's packages allocate before main, which
+// every sentry repeats.
 func TestPackagesTakeLittleToStart(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
@@ -28,9 +28,9 @@ func TestPackagesTakeLittleToStart(t *testing.T) {
 	}
 	const tables = "pkg/sentry/syscalls/linux"
 	if got, most := allocated[tables], 80<<10; got > most {
-		t.Errorf("%s allocates %d bytes, of %d at most", tables, got, most)
+		t.Errorf("%s allocates %d bytes, at most %d are allowed", tables, got, most)
 	}
 	if allocated[tables] == 0 {
-		t.Errorf("the runtime says nothing of the library: %s", out)
+		t.Errorf("the runtime reports nothing about the library: %s", out)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 )
 
-// TestKernelMemory lets a kernel use more and more, and less again, and counts how often
-// garbage is collected for that.
+// TestKernelMemory lets a kernel use more and more memory, then less again, and counts how often garbage
+// is collected.
 func TestKernelMemory(t *testing.T) {
 	const most = 100 << 20
 	live, garbage, collections, slept, now := int64(10<<20), int64(0), 0, time.Duration(0), time.Unix(1000, 0)
@@ -33,7 +33,7 @@ func TestKernelMemory(t *testing.T) {
 			t.Errorf("%s: full is %v", what, got)
 		}
 		if collections != collected {
-			t.Errorf("%s: garbage was collected %d times, not %d", what, collections, collected)
+			t.Errorf("%s: garbage was collected %d times, want %d", what, collections, collected)
 		}
 	}
 	look("little", false, 0)
@@ -42,13 +42,13 @@ func TestKernelMemory(t *testing.T) {
 		m.isFull(0)
 	}
 	if garbage != 0 || m.over.Load() > 0 {
-		t.Errorf("much garbage: %d bytes are left, over by %d", garbage, m.over.Load())
+		t.Errorf("with much garbage: %d bytes are left, over by %d", garbage, m.over.Load())
 	}
 	look("nothing new", false, 0)
 	live = most + 1
 	look("more than there may be", true, 1)
 	if m.isFull(1 << 20) {
-		t.Error("there is no room for words")
+		t.Error("the reserve is used up")
 	}
 	if slept == 0 || slept > kmemEvery*kmemPause {
 		t.Errorf("a caller that was refused %d times waited for %v", kmemEvery, slept)
@@ -57,14 +57,13 @@ func TestKernelMemory(t *testing.T) {
 	look("while a checkpoint is written", false, 0)
 	now = now.Add(kmemSpared + 1)
 	look("more than there may be, still", true, 1)
-	garbage, live = most, 20<<20 // all was given back, just now
+	garbage, live = most, 20<<20 // everything was just freed
 	look("given back", false, 0)
 	live, m.most = 1<<40, func() int64 { return 0 }
 	look("no bound", false, 0)
 }
 
-// TestGuardsAreOfCalls looks for names of calls that no table has: their guards would
-// guard nothing.
+// TestGuardsAreOfCalls fails if a guard names a call that is in no table, and so guards nothing.
 func TestGuardsAreOfCalls(t *testing.T) {
 	known := map[string]bool{}
 	for _, table := range kernel.SyscallTables() {

@@ -16,16 +16,16 @@ func TestGivingLooksOnlyWhenAllMayBeGone(t *testing.T) {
 		w.giving(1, used)
 	}
 	if looks != 1 {
-		t.Errorf("it looked %d times at what is in use for 59 of 60 that are left", looks)
+		t.Errorf("it read the usage %d times with 59 of 60 left", looks)
 	}
 	w.giving(2, used)
 	if looks != 2 || len(w.hurry) > 0 {
-		t.Errorf("%d looks, and the watch was called %d times, when nothing may be left", looks, len(w.hurry))
+		t.Errorf("it read the usage %d times and called the watch %d times when nothing may be left", looks, len(w.hurry))
 	}
 }
 
 func TestLooksAreRareWhileNothingChanges(t *testing.T) {
-	if !notifiesAllocations { // every look may be the last in time
+	if !notifiesAllocations { // every read may be the last in time
 		if again := nextCheck(calm, 256<<20, 256<<20); again != nextCheck(0, 256<<20, 0) {
 			t.Errorf("the watch, which gets no notification, pauses for %v", again)
 		}
@@ -34,7 +34,7 @@ func TestLooksAreRareWhileNothingChanges(t *testing.T) {
 	const left = 256 << 20
 	pause := nextCheck(0, left, 0)
 	if pause > time.Second*left/fastest {
-		t.Fatalf("the first pause is %v, in which memory can be full", pause)
+		t.Fatalf("the first pause is %v, in which memory can run out", pause)
 	}
 	for range 10 {
 		next := nextCheck(pause, left, left+little)
@@ -44,7 +44,7 @@ func TestLooksAreRareWhileNothingChanges(t *testing.T) {
 		pause = next
 	}
 	if pause != calm {
-		t.Errorf("the pause ends up at %v, want %v", pause, calm)
+		t.Errorf("the pause grows to %v, want %v", pause, calm)
 	}
 	for _, before := range []int64{left + little + 1, left - little - 1} {
 		if soon := nextCheck(pause, left, before); soon != nextCheck(0, left, 0) {

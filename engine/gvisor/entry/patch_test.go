@@ -20,13 +20,13 @@ func (o owned) Value(key any) any {
 	return o.Context.Value(key)
 }
 
-// TestPatchesWhatIsMetAgain asks for the task as the library does before it rewrites
-// an instruction.
-func TestPatchesWhatIsMetAgain(t *testing.T) {
+// TestRepeatedInstructionsArePatched asks for the task as the library does before it rewrites an
+// instruction.
+func TestRepeatedInstructionsArePatched(t *testing.T) {
 	const (
-		first  = 16 // behind a system call
-		second = 64 // behind another one
-		other  = 96 // behind something else, as where a rewritten one is met
+		first  = 16 // after a system call
+		second = 64 // after another one
+		other  = 96 // after something else, such as a rewritten instruction
 	)
 	memory := make([]byte, 128)
 	copy(memory[first-2:], []byte{0x0f, 0x05})
@@ -50,9 +50,9 @@ func TestPatchesWhatIsMetAgain(t *testing.T) {
 	}
 }
 
-// TestPatchesAllOfALoop passes a loop with as many system calls as programs have in theirs, and
-// a program's beginning that passes many only once.
-func TestPatchesAllOfALoop(t *testing.T) {
+// TestLoopsArePatched runs a loop with as many system calls as real programs have, and a start of a program
+// that makes many calls only once.
+func TestLoopsArePatched(t *testing.T) {
 	const (
 		calls = 64
 		apart = 4 << 10
@@ -73,6 +73,6 @@ func TestPatchesAllOfALoop(t *testing.T) {
 		}
 	}
 	if asked[0] > calls/8 || asked[1] != calls {
-		t.Errorf("of %d instructions %d are rewritten where they are met first, and %d where they are met again", calls, asked[0], asked[1])
+		t.Errorf("of %d instructions %d are rewritten when first reached, and %d when reached again", calls, asked[0], asked[1])
 	}
 }

@@ -17,6 +17,6 @@ func TestProcessorsAreFixed(t *testing.T) {
 	gomaxprocs.Add(100)
 	defer gomaxprocs.Add(-100)
 	if got := runtime.GOMAXPROCS(0); got != 3+moreProcessors {
-		t.Errorf("there are %d, for a sandbox of 3", got)
+		t.Errorf("there are %d processors for a sandbox with 3", got)
 	}
 }

@@ -6,6 +6,6 @@ import "testing"
 
 func TestWarmTypesFindsWhatIsSaved(t *testing.T) {
 	if n := warmTypes(); n < 500 {
-		t.Fatalf("of %d types that are saved only %d can be", len(savedTypes()), n)
+		t.Fatalf("of %d saved types only %d can be warmed up", len(savedTypes()), n)
 	}
 }

@@ -33,7 +33,7 @@ func TestInterpreterIsAssembled(t *testing.T) {
 		return
 	}
 	if !bytes.Equal(interpreter, want) {
-		t.Error("interpreter_amd64.go is not what the source gives: run go generate")
+		t.Error("interpreter_amd64.go does not match its source: run go generate")
 	}
 }
 

@@ -35,7 +35,7 @@ func TestNobodyCanChangeAFile(t *testing.T) {
 	own, path := file(t, []byte("program"))
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		t.Fatalf("the file cannot even be opened, so nothing is known of it: %v", err)
+		t.Fatalf("the file cannot be opened, so the test proves nothing: %v", err)
 	}
 	defer f.Close()
 	for name, change := range map[string]func() error{
@@ -123,7 +123,7 @@ func (c *confined) wait(t *testing.T) int {
 	t.Helper()
 	var status unix.WaitStatus
 	if _, err := unix.Wait4(c.pid, &status, 0, nil); err != nil {
-		t.Fatalf("it is no child: %v", err)
+		t.Fatalf("it is not a child: %v", err)
 	}
 	return status.ExitStatus()
 }
@@ -138,7 +138,7 @@ func (c *confined) proc(t *testing.T, name string) string {
 	return string(b)
 }
 
-// caps are the lines about capabilities in a process's status.
+// caps returns the lines about capabilities in a process's status.
 func caps(status string) (lines string) {
 	for line := range strings.Lines(status) {
 		if strings.HasPrefix(line, "Cap") {
@@ -148,8 +148,8 @@ func caps(status string) (lines string) {
 	return lines
 }
 
-// waiting is a program that says a word, waits for one, and then for its child. It exits
-// with how that one ended.
+// waiting is a program that writes a word, waits for one, and then waits for its child. It exits with the
+// child's exit status.
 func waiting() []byte {
 	return program([]call{
 		{number: unix.SYS_WRITE, args: args{number(1), text("x"), number(1)}},
@@ -160,8 +160,8 @@ func waiting() []byte {
 	})
 }
 
-// TestConfineShutsIn looks from outside at a process that it made.
-func TestConfineShutsIn(t *testing.T) {
+// TestConfinedProcess inspects a confined process from outside.
+func TestConfinedProcess(t *testing.T) {
 	program, _ := file(t, waiting())
 	c := confine(t, "0 65534 1", program)
 	if _, err := io.ReadFull(c.out, make([]byte, 1)); err != nil {
@@ -182,7 +182,7 @@ func TestConfineShutsIn(t *testing.T) {
 		own, err := os.Readlink("/proc/self/ns/" + name)
 		theirs, terr := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", c.pid, name))
 		if err != nil || terr != nil || (own == theirs) != (name == "net") {
-			t.Errorf("its %s namespace is %s, and that of who started it %s, %v, %v", name, theirs, own, err, terr)
+			t.Errorf("its %s namespace is %s, its parent's %s, %v, %v", name, theirs, own, err, terr)
 		}
 	}
 	if stat := strings.Fields(c.proc(t, "stat")); stat[5] != stat[0] {
@@ -190,10 +190,10 @@ func TestConfineShutsIn(t *testing.T) {
 	}
 	root := fmt.Sprintf("/proc/%d/root", c.pid)
 	if entries, err := os.ReadDir(root); err != nil || len(entries) != 1 || entries[0].Name() != "proc" {
-		t.Errorf("in its root are %v, %v", entries, err)
+		t.Errorf("its root has %v, %v", entries, err)
 	}
 	if err := os.Mkdir(filepath.Join(root, "new"), 0o755); !errors.Is(err, unix.EROFS) {
-		t.Errorf("something is made in its root: %v", err)
+		t.Errorf("a file was created in its root: %v", err)
 	}
 	if link, err := os.Readlink(filepath.Join(root, "proc/self/exe")); err == nil {
 		t.Errorf("its /proc is of another PID namespace, in which this process is: %s", link)
@@ -202,7 +202,7 @@ func TestConfineShutsIn(t *testing.T) {
 		t.Errorf("it is not in its own /proc: %v", err)
 	}
 	if mounts := c.proc(t, "mounts"); strings.Count(mounts, "\n") != 2 {
-		t.Errorf("mounted there is\n%s", mounts)
+		t.Errorf("its mounts are\n%s", mounts)
 	}
 	for fd := ConfinePID; fd < ConfineFirst; fd++ {
 		if link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", c.pid, fd)); err == nil {
@@ -217,8 +217,8 @@ func TestConfineShutsIn(t *testing.T) {
 	}
 }
 
-// TestConfineUnmountsWhenToldTo has the process keep running when its child has ended.
-func TestConfineUnmountsWhenToldTo(t *testing.T) {
+// TestConfineUnmountsOnRequest keeps the process running after its child has ended.
+func TestConfineUnmountsOnRequest(t *testing.T) {
 	forked := program([]call{
 		{number: unix.SYS_WAIT4, args: args{number(0), result}},
 		{number: unix.SYS_WRITE, args: args{number(1), text("x"), number(1)}},
@@ -235,7 +235,7 @@ func TestConfineUnmountsWhenToldTo(t *testing.T) {
 			t.Fatal(err)
 		}
 		if mounts := c.proc(t, "mounts"); strings.Count(mounts, "\n") != left {
-			t.Errorf("with the word %q there is mounted\n%s", word, mounts)
+			t.Errorf("with the word %q the mounts are\n%s", word, mounts)
 		}
 		c.in.Write([]byte{1})
 		if code := c.wait(t); code != 0 {
@@ -244,8 +244,8 @@ func TestConfineUnmountsWhenToldTo(t *testing.T) {
 	}
 }
 
-// TestConfineWhereProcIsHidden starts it where something is mounted in /proc, so that no
-// new one may be.
+// TestConfineWhereProcIsHidden starts it where something is mounted in /proc, so that the kernel allows no
+// new /proc.
 func TestConfineWhereProcIsHidden(t *testing.T) {
 	program, _ := file(t, waiting())
 	c := confine(t, "0 65534 1", program, "mount -t tmpfs none /proc/sys")
@@ -253,9 +253,9 @@ func TestConfineWhereProcIsHidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if mounts := c.proc(t, "mounts"); !strings.Contains(mounts, " /proc/sys tmpfs ") {
-		t.Errorf("mounted there is\n%s", mounts)
+		t.Errorf("its mounts are\n%s", mounts)
 	}
-	// It waits for its child, which unmounts what is there instead.
+	// It waits for its child, which unmounts the old one.
 	c.umount.Write([]byte{1})
 	c.in.Write([]byte{1})
 	if code := c.wait(t); code != 0 {
@@ -290,7 +290,7 @@ func TestConfineFailsAloud(t *testing.T) {
 	defer null.Close()
 	for mapping, want := range map[string]int{"": 127, "0 65534 1": int(unix.EACCES)} {
 		if code := confine(t, mapping, null).wait(t); code != want {
-			t.Errorf("with root as %q it ended with %d, not %d", mapping, code, want)
+			t.Errorf("with root as %q it ended with %d, want %d", mapping, code, want)
 		}
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The helpers that this test's program can be.
+// The roles of this test's program as a helper.
 const (
 	roleEnv = "NETNS_TEST_ROLE"
-	// stops itself at its first start, and answers afterwards.
+	// stops itself at its first start and answers afterwards
 	roleStopsOnce = "stops once"
-	// answers with too many descriptors.
+	// answers with too many descriptors
 	roleTooMany = "too many"
-	// says that it cannot.
+	// answers with an error
 	roleRefuses = "refuses"
 	markEnv     = "NETNS_TEST_MARK"
 )
@@ -63,8 +63,8 @@ func helper(t *testing.T, role string) *Client {
 	return c
 }
 
-// TestHelperThatHangsIsReplaced has the helper stopped by a signal. Another call that
-// waits behind the first gets its answer, too.
+// TestHelperThatHangsIsReplaced stops the helper with a signal. A second call that waits behind the first is
+// answered too.
 func TestHelperThatHangsIsReplaced(t *testing.T) {
 	t.Setenv(markEnv, t.TempDir()+"/stopped")
 	c := helper(t, roleStopsOnce)
@@ -85,7 +85,7 @@ func TestHelperThatHangsIsReplaced(t *testing.T) {
 				t.Error(err)
 			}
 		case <-time.After(time.Minute):
-			t.Fatal("a call waits for a helper that hangs")
+			t.Fatal("a call waits for a hung helper")
 		}
 	}
 }
@@ -111,19 +111,18 @@ func TestHelperThatHangsIsEnded(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		unix.Kill(pid, unix.SIGKILL)
-		t.Fatal("Close waits for a helper that hangs")
+		t.Fatal("Close waits for a hung helper")
 	}
 	if err := unix.Kill(pid, 0); err != unix.ESRCH {
-		t.Errorf("the helper is still there: %v", err)
+		t.Errorf("the helper still exists: %v", err)
 	}
 }
 
-// TestNoDescriptorIsLeftOpen counts this process's descriptors around answers that are
-// of no use.
+// TestNoDescriptorIsLeftOpen counts this process's descriptors around invalid answers.
 func TestNoDescriptorIsLeftOpen(t *testing.T) {
 	for role, want := range map[string]string{roleTooMany: "got 5 descriptors instead of 1", roleRefuses: "the helper refuses"} {
 		c := helper(t, role)
-		c.Open(1) // what is opened once is open now
+		c.Open(1) // opens what stays open
 		before := descriptors(t)
 		for range 3 {
 			if _, err := c.Open(1); err == nil || !strings.Contains(err.Error(), want) {

@@ -15,7 +15,7 @@ import (
 func TestFeaturesAreWhatTheLibrarySees(t *testing.T) {
 	name, _, _ := strings.Cut(Env(), "=")
 	t.Setenv(name, "")
-	for range 100 { // one answer is the number of the processor that was asked
+	for range 100 { // one answer is the number of the current processor
 		if reflect.DeepEqual(Features(), cpuid.FeatureSet{Function: &cpuid.Native{}}.Fixed()) {
 			return
 		}
@@ -38,7 +38,7 @@ func TestFeaturesAreThoseOfTheEnvironment(t *testing.T) {
 func TestNonsenseIsNotBelieved(t *testing.T) {
 	for _, value := range []string{"", "?", "AAAA", "no base64!"} {
 		if got := decode(value); got != nil {
-			t.Errorf("%q is taken for %v", value, got)
+			t.Errorf("%q is parsed as %v", value, got)
 		}
 	}
 }
@@ -47,7 +47,7 @@ func TestNonsenseIsNotBelieved(t *testing.T) {
 func TestTheLibraryKnowsTheFeaturesOfLevels(t *testing.T) {
 	for _, f := range bothy.CPUFeatures(bothy.CPULevel4) {
 		if _, ok := cpuid.FeatureFromString(f); !ok {
-			t.Errorf("it does not know %s", f)
+			t.Errorf("the library does not know %s", f)
 		}
 	}
 }

@@ -12,16 +12,15 @@ import (
 )
 
 const (
-	// fuzzMemory and fuzzFactor are what a stream may take: so much, and so much for each of
-	// its bytes. That is more than the decoder's own bound, which counts objects, and not
-	// what is read of the stream and lies in lists until it becomes one.
+	// fuzzMemory and fuzzFactor limit the memory for a stream: a fixed amount, and a multiple of its
+	// size. The decoder's own limit is lower, but counts only objects, not the parts in lists from
+	// which it makes them.
 	fuzzMemory = 32 << 20
 	fuzzFactor = 200
 	fuzzTime   = 10 * time.Second
 )
 
-// FuzzStream decodes what a fuzzer makes of streams. Each is decoded or an error, in bounded
-// time and memory.
+// FuzzStream decodes fuzzed streams. Each must be decoded or refused in bounded time and memory.
 func FuzzStream(f *testing.F) {
 	for _, n := range []int{1, 2, 30} {
 		var b bytes.Buffer

@@ -1,5 +1,4 @@
-// Package stream tests how the library, as it is built here, writes and reads the
-// objects of a checkpoint.
+// Package stream tests how the patched library writes and reads the objects of a checkpoint.
 package stream
 
 import (
@@ -17,7 +16,7 @@ import (
 
 type number int64
 
-// node has something of each kind whose form is out of the ordinary.
+// node has a field of every kind with a special encoding.
 type node struct {
 	id     number
 	text   string
@@ -25,7 +24,7 @@ type node struct {
 	empty  [0]byte
 	named  [4]octet
 	bytes  []byte
-	middle *byte // into bytes
+	middle *byte // points into bytes
 	floats []float64
 	table  map[string]*node
 	next   *node
@@ -57,7 +56,7 @@ func (n *node) StateLoad(_ context.Context, s state.Source) {
 
 func init() { state.Register((*node)(nil)) }
 
-// chain is n nodes, of which each knows the next, and the last the first.
+// chain returns a ring of n nodes.
 func chain(n int) *node {
 	first := &node{}
 	last := first
@@ -110,7 +109,7 @@ func write(t *testing.T, key []byte, chains ...*node) []byte {
 	return file.Bytes()
 }
 
-// Each stream ends where the next begins, also for who reads ahead.
+// Each stream ends where the next begins, even with read-ahead.
 func TestStreamsFollowEachOther(t *testing.T) {
 	for _, key := range [][]byte{nil, []byte("key")} {
 		chains := []*node{chain(1), chain(800), chain(64), chain(2)}
@@ -130,7 +129,7 @@ func TestStreamsFollowEachOther(t *testing.T) {
 	}
 }
 
-// One that is cut off anywhere is an error, and never awaited for ever.
+// A stream that is cut off anywhere is an error, and its reader does not hang.
 func TestDamagedStreamEnds(t *testing.T) {
 	file := write(t, nil, chain(40))
 	load := func(b []byte) error {
@@ -142,15 +141,15 @@ func TestDamagedStreamEnds(t *testing.T) {
 	}
 	for n := range len(file) {
 		if n%97 == 0 && load(file[:n]) == nil {
-			t.Fatalf("%d of %d bytes are taken for all", n, len(file))
+			t.Fatalf("%d of %d bytes were accepted as complete", n, len(file))
 		}
 	}
 }
 
-// plainStream is the SHA-256 of what the published library writes of plainChain.
+// plainStream is the SHA-256 of plainChain as written by the published library.
 const plainStream = "3842626abe2f2f42be4b1acf1a829d9116cb7a6bb0013a26fcafa417e17b57e5"
 
-// plainChain is a chain without arrays of bytes, which are written in another form.
+// plainChain is a chain without arrays of bytes, which the patched library encodes differently.
 func plainChain() *node {
 	first := &node{}
 	last := first
@@ -165,9 +164,9 @@ func plainChain() *node {
 	return first
 }
 
-// What is written is to the byte what the published library writes, so that its tools read it.
+// The output is identical to the published library's, so that its tools can read it.
 func TestStreamIsThatOfThePublishedLibrary(t *testing.T) {
 	if sum := fmt.Sprintf("%x", sha256.Sum256(write(t, nil, plainChain()))); sum != plainStream {
-		t.Errorf("the stream is %s, not %s", sum, plainStream)
+		t.Errorf("the stream is %s, want %s", sum, plainStream)
 	}
 }

@@ -32,7 +32,7 @@ func TestEachIsSomewhere(t *testing.T) {
 	seen := map[string]bool{}
 	for _, o := range All {
 		if seen[o.Name] {
-			t.Errorf("two are called %s", o.Name)
+			t.Errorf("two optimisations are called %s", o.Name)
 		}
 		seen[o.Name] = true
 		path := filepath.Join("..", o.Where)
@@ -43,16 +43,16 @@ func TestEachIsSomewhere(t *testing.T) {
 			t.Errorf("%s: %v", o.Name, err)
 		}
 		if !strings.HasSuffix(o.Does, ".") {
-			t.Errorf("%s: %q is no sentence", o.Name, o.Does)
+			t.Errorf("%s: %q is not a sentence", o.Name, o.Does)
 		}
 	}
 }
 
-// TestPatchesAskForTheirSwitches compares what patches say in their heads with the list, and
-// looks for the place where each is asked for.
+// TestPatchesAskForTheirSwitches compares the headers of patches with the list, and checks that each patch
+// reads its switch.
 func TestPatchesAskForTheirSwitches(t *testing.T) {
 	const series = "../../../third_party/gvisor/"
-	listed := map[string]string{} // by the patch
+	listed := map[string]string{} // by patch
 	for _, o := range All {
 		if isPatch(o) {
 			listed[filepath.Base(o.Where)] = o.Name
@@ -67,13 +67,13 @@ func TestPatchesAskForTheirSwitches(t *testing.T) {
 		head, _, _ := strings.Cut(text, "\n\n")
 		name, adds := field(head, "Switch"), field(head, "Adds")
 		if want := listed[filepath.Base(path)]; name != want {
-			t.Errorf("%s is switched by %q, and listed as %q", filepath.Base(path), name, want)
+			t.Errorf("%s is switched by %q, but listed as %q", filepath.Base(path), name, want)
 		}
 		for _, file := range strings.Fields(adds) {
 			text += read(t, series+"add/"+file)
 		}
 		if name != "" && !isAskedByEngine(t, name) && !strings.Contains(text, `tuning.On("`+name+`")`) {
-			t.Errorf("%s does not ask whether %q is on", filepath.Base(path), name)
+			t.Errorf("%s does not check whether %q is on", filepath.Base(path), name)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func pvhNote() []byte {
 	return append(append(b, "Xen\x00"...), make([]byte, 8)...)
 }
 
-// elfKernel is an ELF file with one segment of notes, and text behind it.
+// elfKernel is an ELF file with one segment of notes followed by text.
 func elfKernel(machine elf.Machine, notes []byte, text string) []byte {
 	var b bytes.Buffer
 	header := elf.Header64{
@@ -49,7 +49,7 @@ func elfKernel(machine elf.Machine, notes []byte, text string) []byte {
 
 func goodKernel() []byte { return elfKernel(elf.EM_X86_64, pvhNote(), strings.Repeat("code ", 50_000)) }
 
-// bzImageOf wraps a payload in the header that Linux has on x86.
+// bzImageOf wraps a payload in the header of Linux on x86.
 func bzImageOf(payload []byte, version string) []byte {
 	const sects = 1
 	code := (sects + 1) * 512
@@ -84,7 +84,7 @@ func lz4Legacy(t *testing.T, data []byte) []byte {
 	return withSize(out, data)
 }
 
-// fakeModule is an object file with nothing but what a module says of itself.
+// fakeModule is an object file with only a module's metadata.
 func fakeModule(t *testing.T, fields ...string) []byte {
 	t.Helper()
 	names := "\x00.modinfo\x00.shstrtab\x00"
@@ -242,7 +242,7 @@ func TestAPackageBecomesAKernelAndAnInitramfs(t *testing.T) {
 	for i, line := range order {
 		at[strings.TrimSuffix(filepath.Base(line), ".ko")] = i + 1
 		if files[strings.TrimPrefix(line, "/")] == "" {
-			t.Errorf("%s is to be loaded and is not there", line)
+			t.Errorf("%s is listed for loading but missing", line)
 		}
 	}
 	for _, pair := range [][2]string{
@@ -254,7 +254,7 @@ func TestAPackageBecomesAKernelAndAnInitramfs(t *testing.T) {
 		}
 	}
 	if at["noise"] != 0 || at["ext4"] != 0 {
-		t.Errorf("what is not needed, or built in, is there: %v", order)
+		t.Errorf("unneeded or built-in modules are included: %v", order)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestAnImageIsMadeOnceAndTheSameEverywhere(t *testing.T) {
 	}
 	again, err := Prepare(t.Context(), dir, o)
 	if err != nil || again != first || len(said) != 1 {
-		t.Errorf("the second time: %+v, %v; want %+v; said %q", again, err, first, said)
+		t.Errorf("the second time: %+v, %v; want %+v; output %q", again, err, first, said)
 	}
 	elsewhere, err := Find(t.Context(), t.TempDir(), o)
 	if err != nil || elsewhere.Digest != first.Digest {
@@ -331,8 +331,8 @@ func TestWithoutAKernelFindNamesTheCure(t *testing.T) {
 	}
 }
 
-// fakeApt puts programs in the place of apt's, which offer one package, and returns
-// the folder that they are told what to do in.
+// fakeApt replaces apt's programs with fakes that offer one package, and returns the folder that controls
+// them.
 func fakeApt(t *testing.T) string {
 	t.Helper()
 	bin, world := t.TempDir(), t.TempDir()
@@ -378,7 +378,7 @@ func TestDebiansKernelIsFetchedOnceAndUpdatedWhenAsked(t *testing.T) {
 	}
 	said, _ := os.ReadFile(filepath.Join(world, "said"))
 	if want := "-q update\n-q download linux-image-6.1.0-1-cloud-amd64=6.1.1-1\n"; string(said) != want {
-		t.Errorf("apt-get was asked %q, want %q", said, want)
+		t.Errorf("apt-get was called with %q, want %q", said, want)
 	}
 	for _, get := range []func() (Image, error){
 		func() (Image, error) { return Prepare(t.Context(), dir, o) }, func() (Image, error) { return Find(t.Context(), dir, o) },
@@ -388,10 +388,10 @@ func TestDebiansKernelIsFetchedOnceAndUpdatedWhenAsked(t *testing.T) {
 		}
 	}
 	if more, _ := os.ReadFile(filepath.Join(world, "said")); len(more) != len(said) {
-		t.Errorf("apt-get was asked again: %q", more)
+		t.Errorf("apt-get was called again: %q", more)
 	}
 
-	// A newer one comes when it is asked for, and not otherwise.
+	// A newer kernel is fetched on request only.
 	files := append(debFiles(t), debFile{"./usr/share/doc/news", []byte("newer")})
 	offer(t, world, "6.1.2-1", deb(t, files))
 	o.Update = true
@@ -410,7 +410,7 @@ func TestDebiansKernelIsFetchedOnceAndUpdatedWhenAsked(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(world, "offline"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// A host that is cut off keeps what it has.
+	// A host without a network keeps what it has.
 	if kept, err := Prepare(t.Context(), dir, o); err != nil || kept != newer {
 		t.Errorf("got %+v, %v", kept, err)
 	}
@@ -419,8 +419,8 @@ func TestDebiansKernelIsFetchedOnceAndUpdatedWhenAsked(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyAsksForGoes has servers of three releases share a folder.
-func TestWhatNobodyAsksForGoes(t *testing.T) {
+// TestUnusedImagesAreRemoved lets servers of three releases share a folder.
+func TestUnusedImagesAreRemoved(t *testing.T) {
 	fakeApt(t)
 	dir := t.TempDir()
 	prepare := func(init string) Image {
@@ -446,9 +446,9 @@ func TestWhatNobodyAsksForGoes(t *testing.T) {
 		t.Errorf("it was made again: %+v", again)
 	}
 	if !exists(asked.Initramfs) || !exists(asked.Kernel) || exists(old.Initramfs) || exists(half) {
-		t.Error("what was asked for must stay, and the rest go")
+		t.Error("requested images must stay, and the others be removed")
 	}
-	// The kernel was fetched long ago, and is still the last one.
+	// The kernel was fetched long ago, but is still the latest.
 	if err := os.Chtimes(filepath.Dir(asked.Kernel), long, long); err != nil {
 		t.Fatal(err)
 	}
@@ -459,10 +459,10 @@ func TestWhatNobodyAsksForGoes(t *testing.T) {
 	prune(dir)
 	unlock()
 	if !exists(asked.Kernel) {
-		t.Error("Debian's kernel that was fetched last is gone")
+		t.Error("the Debian kernel that was fetched last was removed")
 	}
 	if third := prepare("release 1"); third != old || !exists(third.Initramfs) {
-		t.Errorf("what went is made again as %+v, and was %+v", third, old)
+		t.Errorf("a removed image was rebuilt as %+v, and was %+v", third, old)
 	}
 }
 
@@ -610,7 +610,7 @@ func TestModulesBesideABareKernel(t *testing.T) {
 	if files, order := archive(t, image.Initramfs); len(order) != 12 || !strings.HasPrefix(files["lib/modules/erofs.ko"], elf.ELFMAG) {
 		t.Errorf("modules: %v", order)
 	}
-	// A kernel with all built in needs none.
+	// A kernel with everything built in needs no modules.
 	o.Modules = filepath.Join(modules, "none")
 	if image, err = Find(t.Context(), t.TempDir(), o); err != nil {
 		t.Fatal(err)
