@@ -45,14 +45,11 @@ func (v *stored) forget(id string) {
 	delete(v.reported, id)
 }
 
-// check returns an error if a sandbox was read from a store that has lost what this server stored.
-func (v *stored) check(sb *store.Sandbox) error {
+// last returns the last version that this server stored of a sandbox, or 0.
+func (v *stored) last(id string) int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if last := v.versions[sb.ID]; sb.Version < last {
-		return (&store.Conflict{Sandbox: sb.ID, Expected: last, Found: sb.Version}).AsError()
-	}
-	return nil
+	return v.versions[id]
 }
 
 // report reports whether a conflict is to be reported: each is once.
@@ -75,6 +72,20 @@ func (g *Ledger) Saw(sb *store.Sandbox) { g.stored.saw(sb) }
 
 // Forget forgets which version of a sandbox this server has stored, since another host has it now.
 func (g *Ledger) Forget(id string) { g.stored.forget(id) }
+
+// checkStored returns an error if a sandbox was read from a store that has lost what this server
+// stored.
+func (g *Ledger) checkStored(ctx context.Context, sb *store.Sandbox) error {
+	last := g.stored.last(sb.ID)
+	if sb.Version >= last {
+		return nil
+	}
+	c := &store.Conflict{Sandbox: sb.ID, Expected: last, Found: sb.Version}
+	if row, err := g.o.Store.Sandbox(ctx, sb.ID); err == nil && row.Version >= last {
+		c.Expected, c.Found = sb.Version, row.Version // the store has everything, and sb is what is old
+	}
+	return c.AsError()
+}
 
 // isConflict reports whether an error means that something else has changed a sandbox's row.
 func isConflict(err error) bool { return errors.As(err, new(*store.Conflict)) }

@@ -99,6 +99,15 @@ func (f *fixture) change(how func(*store.Sandbox)) {
 	f.rows.rows["sbx"] = sb
 }
 
+// wantVersions is wantConflict with the versions that the error names.
+func (f *fixture) wantVersions(err error, expected, found int64) {
+	f.Helper()
+	var c *store.Conflict
+	if !errors.As(err, &c) || c.Expected != expected || c.Found != found {
+		f.Errorf("got %+v, want version %d expected and version %d found", c, expected, found)
+	}
+}
+
 func (f *fixture) wantConflict(err error) {
 	f.Helper()
 	if !errors.As(err, new(*store.Conflict)) || bothy.ErrorCode(err) != bothy.CodeConflict {
@@ -210,7 +219,7 @@ func TestAnOlderStoreIsNotWrittenTo(t *testing.T) {
 			t.Fatalf("%+v %v", again, err)
 		}
 		err = f.Put(t.Context(), again)
-		f.wantConflict(err)
+		f.wantVersions(err, 4, 1)
 		if e := bothy.AsError(err); !strings.Contains(e.Hint, "backup") {
 			t.Errorf("it says %q %q", e.Detail, e.Hint)
 		}
@@ -223,6 +232,9 @@ func TestAnOlderStoreIsNotWrittenTo(t *testing.T) {
 	if err := f.Put(t.Context(), sb); err != nil {
 		t.Errorf("with the newest rows: %v", err)
 	}
+	// What was read before the last write is old itself.
+	late := old
+	f.wantVersions(f.Put(t.Context(), &late), 1, 5)
 	// What another server has taken over may be of any version.
 	f.Forget("sbx")
 	f.rows.rows["sbx"] = old

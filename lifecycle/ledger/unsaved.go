@@ -46,7 +46,7 @@ func (g *Ledger) Put(ctx context.Context, sb *store.Sandbox) error {
 }
 
 func (g *Ledger) put(ctx context.Context, sb *store.Sandbox, put func(context.Context, *store.Sandbox) error) error {
-	err := g.stored.check(sb)
+	err := g.checkStored(ctx, sb)
 	if err == nil {
 		err = put(ctx, sb)
 	}
