@@ -255,10 +255,7 @@ func (s *Server) withTree(ctx context.Context, t *store.Tree, do func(dir string
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := s.linkTree(t, dir); err != nil {
-		return err
-	}
-	if err := s.checkOnce(ctx, t, dir); err != nil {
+	if err := s.linkIntact(ctx, t, dir); err != nil {
 		return err
 	}
 	return do(dir)
@@ -267,14 +264,17 @@ func (s *Server) withTree(ctx context.Context, t *store.Tree, do func(dir string
 // errSpoiled means that a tree's files are damaged on this host.
 var errSpoiled = errors.New("its files on this host are damaged")
 
-// checkOnce is checkTree, which a damaged tree is spared for a while.
-func (s *Server) checkOnce(ctx context.Context, t *store.Tree, dir string) error {
+// linkIntact is linkTree and checkTree. A damaged tree is not read again for a while.
+func (s *Server) linkIntact(ctx context.Context, t *store.Tree, dir string) error {
 	key := t.Kind + "/" + objectName(t)
 	if at, ok := s.spoiled.Load(key); ok && time.Since(at.(time.Time)) < spoiledFor {
 		return fmt.Errorf("%s: %w", key, errSpoiled)
 	}
-	err := checkTree(ctx, t, dir)
-	if err == nil || bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged {
+	err := s.linkTree(t, dir)
+	if err == nil {
+		err = checkTree(ctx, t, dir)
+	}
+	if code := bothy.ErrorCode(err); code != bothy.CodeSnapshotDamaged && code != bothy.CodeTemplateInvalid {
 		s.spoiled.Delete(key)
 		return err
 	}
