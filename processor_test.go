@@ -23,14 +23,14 @@ func TestLevelsOfProcessors(t *testing.T) {
 	if got := bothy.CPULevelOf([]string{"sse2", "avx512f"}); got != "" {
 		t.Errorf("a processor that is none of x86-64 is %q", got)
 	}
-	// A feature of a level that is missing makes it one of the level before.
+	// A processor that lacks one of a level's features has the level below.
 	features := slices.DeleteFunc(bothy.CPUFeatures(bothy.CPULevel4), func(f string) bool { return f == "bmi2" })
 	if got := bothy.CPULevelOf(features); got != bothy.CPULevel2 {
 		t.Errorf("without bmi2 it is %s", got)
 	}
 }
 
-func TestWhatIsShownOfAProcessor(t *testing.T) {
+func TestFeaturesShownToSandboxes(t *testing.T) {
 	all := processorOf(append(bothy.CPUFeatures(bothy.CPULevel4), "gfni", "hypervisor", "sse4a")...)
 	if got := all.Shown(bothy.CPUHost); !slices.Equal(got.Features, all.Features) {
 		t.Errorf("all that is shown is %v", got)
@@ -44,7 +44,7 @@ func TestWhatIsShownOfAProcessor(t *testing.T) {
 	}
 }
 
-func TestWhichProcessorWakesMemory(t *testing.T) {
+func TestWhichProcessorRestoresMemory(t *testing.T) {
 	three, four := processorOf(bothy.CPUFeatures(bothy.CPULevel3)...), processorOf(bothy.CPUFeatures(bothy.CPULevel4)...)
 	other := three
 	other.CacheLine = 128

@@ -29,7 +29,7 @@ type world struct {
 	admin context.Context
 }
 
-// watchedStore counts and can interrupt what the service asks of the store.
+// watchedStore counts calls of the store and can interrupt them.
 type watchedStore struct {
 	access.Store
 	mu        sync.Mutex
@@ -350,8 +350,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	}
 }
 
-// Who tries keys does not make the store work, and new keys are known at once,
-// also to a server that has started again.
+// Guessing keys does not load the store, and new keys are known at once, even after a restart.
 func TestUnknownKeysAreRefusedFromMemory(t *testing.T) {
 	w := newWorld(t)
 	first := w.create(t, bothy.TokenCreate{})

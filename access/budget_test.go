@@ -7,7 +7,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// purse remembers budgets.
+// purse records budgets.
 type purse map[string]float64
 
 func (p purse) CheckBudget(amount float64) error { return bothy.CheckBudget(amount) }

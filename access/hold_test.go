@@ -10,7 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/access"
 )
 
-// ends collects why what was held has ended.
+// ends collects the reasons why holds ended.
 type ends struct {
 	mu     sync.Mutex
 	causes []error
@@ -98,7 +98,7 @@ func TestExpiryEndsWhatIsHeld(t *testing.T) {
 	})
 }
 
-// Whoever holds a key while it is revoked is told, or was refused.
+// A hold that is concurrent with a revocation is either refused or notified.
 func TestHoldAndRevokeAtOnce(t *testing.T) {
 	w := newWorld(t)
 	for range 50 {

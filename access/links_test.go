@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/store/sqlite"
 )
 
-// boxes is what the sandboxes of a store are to a caller.
+// boxes is a caller's view of the sandboxes in a store.
 type boxes struct{ db *sqlite.Store }
 
 func (b boxes) Get(ctx context.Context, id string) (*bothy.Sandbox, error) {
@@ -93,7 +93,7 @@ func (w *linkWorld) gone(t *testing.T, id string) {
 	wantCode(t, err, bothy.CodeUnauthenticated)
 }
 
-func TestLinksEndWithWhatTheyHangOn(t *testing.T) {
+func TestLinksEndWithTheirSandboxAndToken(t *testing.T) {
 	w := newLinkWorld(t)
 	deleted, kept := w.make(t, bothy.LinkCreate{}), w.make(t, bothy.LinkCreate{Kind: bothy.LinkWebhook})
 	if deleted.Kind != bothy.LinkBrowser || deleted.TokenName != "anna" || !deleted.ExpiresAt.Equal(start.Add(time.Hour)) {

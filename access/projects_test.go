@@ -124,7 +124,7 @@ func TestBadProjects(t *testing.T) {
 	wantErr(t, "no project", err, bothy.CodeProjectNotFound)
 }
 
-func TestKeysAreForProjectsThatThereAre(t *testing.T) {
+func TestKeysNeedAnExistingProject(t *testing.T) {
 	p, db, w := newProjects(t)
 	tokens := access.New(db, access.WithProjects(p))
 	_, err := tokens.CreateToken(w.admin, bothy.TokenCreate{ProjectID: "blue"})
@@ -137,7 +137,7 @@ func TestKeysAreForProjectsThatThereAre(t *testing.T) {
 	}
 }
 
-// The operator takes keys of any project back; a project only its own.
+// The operator can revoke keys of any project; a project only its own.
 func TestTheOperatorRevokesAnyKey(t *testing.T) {
 	p, db, w := newProjects(t)
 	tokens := access.New(db, access.WithProjects(p))

@@ -35,7 +35,7 @@ func TestKeysOfOtherHosts(t *testing.T) {
 	counter := &hashCounter{Store: db}
 	one, two := access.New(db, access.WithShared()), access.New(counter, access.WithShared())
 	admin := bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: []bothy.Scope{bothy.ScopeAdmin}})
-	// The other host reads the hashes again and again, and each key is made right after.
+	// The other host reads the hashes repeatedly, and each key is made right after a read.
 	for range 3 {
 		if err := two.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
@@ -49,7 +49,7 @@ func TestKeysOfOtherHosts(t *testing.T) {
 		}
 	}
 
-	// Guesses that come together cost one look at the store.
+	// Concurrent guesses cost one read of the store.
 	token, err := one.CreateToken(admin, bothy.TokenCreate{})
 	if err != nil {
 		t.Fatal(err)

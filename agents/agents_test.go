@@ -88,7 +88,7 @@ func (m *memoryStore) Open(sealed []byte, bound string) ([]byte, error) {
 	return base64.StdEncoding.DecodeString(plain)
 }
 
-// noSandboxes has no room for a sandbox.
+// noSandboxes is a service without room for sandboxes.
 type noSandboxes struct{ Sandboxes }
 
 func (noSandboxes) List(context.Context, bothy.SandboxFilter) (bothy.Page[*bothy.Sandbox], error) {
@@ -190,7 +190,7 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// An agent whose sandbox cannot be made is told why, and the record says so.
+// If a sandbox cannot be created, the agent is told why, and the record has the reason.
 func TestNoSandbox(t *testing.T) {
 	q := agentstest.New("env_1", testKey, time.Minute)
 	defer q.Close()
@@ -309,7 +309,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// The end of a command is found wherever its output is cut into pieces, and nothing else ends it.
+// The end of a command is found however its output is split, and no other output is mistaken for it.
 func TestTail(t *testing.T) {
 	out := "noise of before\n" + begin("n") + "x\n" + end("other") + "0>\n" + end("n") + "no code" + end("n") + "12>\n"
 	want := "x\n" + end("other") + "0>\n" + end("n") + "no code"

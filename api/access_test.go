@@ -16,8 +16,8 @@ func (f *fixture) example(c middleware.Operation, id string) string {
 	return strings.NewReplacer("{id}", id, "{pid}", "7", "{name}", "python-3.12", "{context}", "ctx-1", "{shell}", "ctx-1", "{link}", "lnk_1", "{port}", "7", "{rest...}", "x/y").Replace(c.Path)
 }
 
-// No call under /v1 may be reachable without a key, with a bad key, or with a
-// key that lacks the call's scope; and every call names a scope.
+// No call under /v1 is possible without a key, with an invalid key, or with a key without the call's
+// scope; and every call names a scope.
 func TestEveryRouteIsGuarded(t *testing.T) {
 	f := start(t)
 	id := strings.TrimPrefix(f.create(), "/v1/sandboxes/")

@@ -17,7 +17,7 @@ import (
 	"github.com/bothy-dev/bothy/inflight"
 )
 
-// within gives a server small bounds: what exceeds them is refused at once.
+// within gives a server low limits, beyond which requests are refused at once.
 func within(requests, streams, memory inflight.Bounds) func(*setup) {
 	return func(s *setup) {
 		s.services.Inflight = &inflight.Limits{
@@ -29,7 +29,7 @@ func within(requests, streams, memory inflight.Bounds) func(*setup) {
 
 var plenty = inflight.Bounds{Total: 1 << 30, Project: 1 << 30}
 
-// nothingHeld waits until everything has been given back.
+// nothingHeld waits until everything has been released.
 func (f *fixture) nothingHeld() {
 	f.Helper()
 	l := f.services.Inflight
@@ -54,7 +54,7 @@ func (f *fixture) limited(res response) {
 	}
 }
 
-// A project with all its requests in flight is told to wait, and no other one.
+// A project at its limit of requests in flight is refused, and no other one.
 func TestRequestsInFlightAreBounded(t *testing.T) {
 	f := start(t, within(inflight.Bounds{Total: 4, Project: 2, Reserved: 2}, plenty, plenty))
 	greedy := f.as(apitest.Stranger)
@@ -74,7 +74,7 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	f.nothingHeld()
 }
 
-// Open streams have a bound of their own, and give their place back when they end.
+// Open streams have a separate limit, and release their place when they end.
 func TestStreamsAreBounded(t *testing.T) {
 	f := start(t, within(plenty, inflight.Bounds{Total: 4, Project: 2, Reserved: 2}, plenty))
 	greedy := f.as(apitest.Stranger)
@@ -97,8 +97,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	f.nothingHeld()
 }
 
-// Which requests are taken for streams.
-func TestWhatStaysOpen(t *testing.T) {
+func TestWhichRequestsAreStreams(t *testing.T) {
 	f := start(t)
 	seen := 0
 	for _, c := range f.registry.Operations() {
@@ -125,7 +124,7 @@ func TestWhatStaysOpen(t *testing.T) {
 	}
 }
 
-// slow is a body that stops in the middle until it is let go.
+// slow is a body that pauses in the middle until it may continue.
 type slow struct {
 	io.Reader
 	started chan struct{}
@@ -138,8 +137,8 @@ func (s *slow) Read(p []byte) (int, error) {
 	return s.Reader.Read(p)
 }
 
-// The memory for a body is there before the body is read. Large ones wait for it, or
-// are refused; small ones, and those of others, are not touched.
+// Memory is reserved before a body is read. Large bodies wait for it or are refused; small ones, and
+// those of other projects, are not affected.
 func TestBodiesTakeMemory(t *testing.T) {
 	const large, part = 1 << 20, 3 << 18
 	body := `{"path":"x","content":"` + strings.Repeat("x", large) + `"}`
@@ -165,7 +164,7 @@ func TestBodiesTakeMemory(t *testing.T) {
 				res.Body.Close()
 			})
 			<-s.started
-			// Some of what was sent may still be on its way.
+			// Some data may still be in transit.
 			for used := int64(0); used < part*middleware.DecodeFactor*7/8; used, _ = f.services.Inflight.Memory.Stats() {
 				time.Sleep(time.Millisecond)
 			}
@@ -181,8 +180,8 @@ func TestBodiesTakeMemory(t *testing.T) {
 	}
 }
 
-// What handlers hold is counted for the request that they work on, also of another
-// door, and given back also when they panic.
+// Memory of handlers is counted for their request, in other protocols too, and released even if they
+// panic.
 func TestHandlersTakeMemory(t *testing.T) {
 	f := start(t, within(plenty, plenty, inflight.Bounds{Total: 1000 << 10, Project: 600 << 10}))
 	var took atomic.Int64

@@ -17,7 +17,7 @@ import (
 	"github.com/bothy-dev/bothy/api/problem"
 )
 
-// fixture is a server over a make-believe world, and what it logged.
+// fixture is a server with fake services, and its log.
 type fixture struct {
 	*testing.T
 	*Server
@@ -28,7 +28,7 @@ type fixture struct {
 	logged  *safeBuffer
 	client  *http.Client
 	key     string
-	// services are those that the server was made with.
+	// services are the server's services.
 	services Services
 }
 
@@ -58,7 +58,7 @@ func everything(world *apitest.World, tokens *apitest.Tokens, answers *apitest.A
 	}
 }
 
-// setup is what a test may change before the server is made.
+// setup is what a test can change before the server is created.
 type setup struct {
 	services Services
 	config   Config
@@ -94,7 +94,7 @@ func start(t *testing.T, change ...func(*setup)) *fixture {
 	return f
 }
 
-// response is an answer that has been read.
+// response is an answer with its body.
 type response struct {
 	*http.Response
 	body string
@@ -153,7 +153,7 @@ func (f *fixture) do(method, path string, body any, headers ...header) response 
 	return response{res, string(text)}
 }
 
-// open sends a request and leaves the answer to be read.
+// open sends a request and returns the answer with its body unread.
 func (f *fixture) open(ctx context.Context, method, path string, body any, headers ...header) *http.Response {
 	f.Helper()
 	res, err := f.client.Do(f.request(method, path, body, headers...).WithContext(ctx))
@@ -179,7 +179,7 @@ func (f *fixture) ok(status int, res response) response {
 	return res
 }
 
-// failed checks that an answer is a problem of exactly the promised shape.
+// failed checks that an answer is a problem with exactly the documented fields.
 func (f *fixture) failed(code bothy.Code, res response) problem.Problem {
 	f.Helper()
 	where := res.Request.Method + " " + res.Request.URL.String()

@@ -10,8 +10,7 @@ import (
 	"github.com/bothy-dev/bothy/api/apitest"
 )
 
-// recorded waits for the record that follows those which are known: it is kept
-// when the answer is out already.
+// recorded waits for the next record, which is written after the answer was sent.
 func (f *fixture) recorded(known int) bothy.AuditRecord {
 	f.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -86,7 +85,7 @@ func TestWhatIsRecorded(t *testing.T) {
 			t.Errorf("%s %s as %s is recorded as\n%+v, want\n%+v", c.method, c.path, c.key, got, c.want)
 		}
 	}
-	// What only looks is not.
+	// Reads are not recorded.
 	f.ok(http.StatusOK, f.do("GET", b, nil))
 	f.ok(http.StatusOK, f.do("GET", "/v1/sandboxes", nil))
 	f.ok(http.StatusOK, f.do("POST", b+"/exec", `{"command":"echo last"}`))
@@ -102,7 +101,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	}
 }
 
-func TestReadsAreRecordedWhereTheyShallBe(t *testing.T) {
+func TestReadsAreRecordedIfConfigured(t *testing.T) {
 	f := start(t, func(s *setup) { s.config.AuditReads = true })
 	f.ok(http.StatusOK, f.do("GET", "/v1/sandboxes", nil))
 	if r := f.recorded(0); r.Action != "list-sandboxes" {
@@ -110,7 +109,7 @@ func TestReadsAreRecordedWhereTheyShallBe(t *testing.T) {
 	}
 }
 
-// What cannot be recorded is not done.
+// A request that cannot be recorded is refused.
 func TestNothingIsDoneUnrecorded(t *testing.T) {
 	f := start(t)
 	f.audits.SetFull(bothy.Errorf(bothy.CodeCapacity, "the disk is full").WithHint("Make room."))

@@ -11,8 +11,8 @@ import (
 	"github.com/bothy-dev/bothy/api/apitest"
 )
 
-// What the API costs besides the command itself: without a network, and as a
-// caller sees it on a kept-alive connection.
+// The cost of the API in addition to the command itself: without a network, and over a kept-alive
+// connection.
 
 func benchServer(b *testing.B) (*Server, string) {
 	b.Helper()

@@ -13,9 +13,9 @@ import (
 	"github.com/bothy-dev/bothy/inflight"
 )
 
-// Where all connections are at work, a newcomer is told so; the operator gets in, and
-// so does everybody when there is room again.
-func TestNewcomerIsToldThatAllIsFull(t *testing.T) {
+// When all connections are in use, a new one is refused with a reason, except for the operator's. When
+// there is room again all are accepted.
+func TestNewConnectionsAreRefusedWhenAllAreBusy(t *testing.T) {
 	big := inflight.Bounds{Total: 1 << 40, Project: 1 << 40}
 	f := start(t, within(big, big, big), func(s *setup) { s.config.Connections = 2 })
 	var streams []net.Conn

@@ -9,8 +9,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// A terminal whose connection breaks can be joined again; one that is closed
-// with a word is hung up.
+// A terminal whose connection breaks can be joined again; one that is closed explicitly is hung up.
 func TestTerminalIsJoinedAgain(t *testing.T) {
 	f := start(t)
 	path := f.create() + "/terminal"

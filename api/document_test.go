@@ -181,7 +181,7 @@ func TestDocumentOverHTTP(t *testing.T) {
 	}
 }
 
-func TestDocsPageNeedsNobodyElse(t *testing.T) {
+func TestDocsPageLoadsNothingFromElsewhere(t *testing.T) {
 	f := start(t).as("")
 	for _, path := range []string{"/docs", "/docs/docs.css", "/docs/docs.js"} {
 		res := f.ok(200, f.do("GET", path, nil))
@@ -201,7 +201,7 @@ func TestDocsPageNeedsNobodyElse(t *testing.T) {
 	}
 }
 
-// Every operation is shown, with three examples, and what they send is what it takes.
+// Every operation has three examples, which send what it accepts.
 func TestOperationsHaveExamples(t *testing.T) {
 	s := complete(t)
 	if _, _, err := s.registry.Document(); err != nil {
@@ -273,8 +273,8 @@ func TestMissingServicesHaveNoRoutes(t *testing.T) {
 	}
 }
 
-// A stream may fail after it has begun: then its last event is a problem, and every
-// stream says so.
+// A stream that fails after it has begun ends with a problem as its last event, as its documentation
+// says.
 func TestStreamsDocumentTheirFailures(t *testing.T) {
 	n := 0
 	for path, item := range complete(t).registry.OpenAPI().Paths {

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// A server that is drained finishes what is under way, and meanwhile answers,
-// also that it stops.
+// A server that is drained finishes requests in flight, and meanwhile answers that it is stopping.
 func TestDrainWaitsForRequests(t *testing.T) {
 	f := start(t, func(s *setup) { s.config.Grace = time.Minute })
 	b := f.create()

@@ -57,7 +57,7 @@ func TestEmptyAndEndlessFiles(t *testing.T) {
 	if res := f.ok(200, f.do("GET", files+"?path=empty", nil)); res.body != "" {
 		t.Errorf("%q", res.body)
 	}
-	// The kernel's files say that they are empty.
+	// The kernel's files report a size of zero.
 	f.ok(200, f.do("PUT", files+"?path=proc", "content"))
 	if res := f.ok(200, f.do("GET", files+"?path=proc", nil)); res.body != "content" {
 		t.Errorf("%q", res.body)
@@ -81,7 +81,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-func TestHalfAFileIsNoFile(t *testing.T) {
+func TestATruncatedFileIsAnError(t *testing.T) {
 	f := start(t)
 	files := f.create() + "/files"
 	f.ok(200, f.do("PUT", files+"?path=broken", strings.Repeat("x", 1<<20)))
@@ -93,7 +93,7 @@ func TestHalfAFileIsNoFile(t *testing.T) {
 	f.failed(bothy.CodeGuest, f.do("GET", files+"?path=broken", nil))
 }
 
-// An upload that breaks off is not stored.
+// An interrupted upload is not stored.
 func TestBrokenUpload(t *testing.T) {
 	f := start(t)
 	files := f.create() + "/files"

@@ -20,7 +20,7 @@ const writerID = "tok_writer"
 
 var errRevoked = bothy.Errorf(bothy.CodeUnauthenticated, "this API key was revoked").WithHint("Make a new key.")
 
-// closedFor reads a WebSocket to its end, which must be that of a key.
+// closedFor reads a WebSocket to its end, whose reason must be the end of the key.
 func closedFor(t *testing.T, conn *websocket.Conn) {
 	t.Helper()
 	var err error
@@ -129,8 +129,8 @@ func TestProxiedConnectionsEndWithTheirKey(t *testing.T) {
 	}
 }
 
-// A caller who does not read, and so would never hear of the end, is cut off.
-func TestWhoDoesNotReadIsCutOff(t *testing.T) {
+// A client that does not read is disconnected.
+func TestClientsThatDoNotReadAreDisconnected(t *testing.T) {
 	f := start(t)
 	over := make(chan struct{})
 	f.Server.Handle("GET /endless", f.Authenticated(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -160,7 +160,7 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	}
 }
 
-// A request that a handler of another door works on ends with its key as well.
+// A request through another protocol ends with its key as well.
 func TestHandledRequestsEndWithTheirKey(t *testing.T) {
 	f := start(t)
 	began, ended := make(chan struct{}), make(chan struct{})

@@ -55,7 +55,7 @@ func TestEmptyAnswersAreRemembered(t *testing.T) {
 	f.failed(bothy.CodeFileNotFound, f.do("DELETE", path+"/files?path=a", nil, key("k2")))
 }
 
-// What failed has changed nothing, and may be tried again under its key.
+// A failed request changed nothing, and can be retried with its key.
 func TestFailuresAreNotRemembered(t *testing.T) {
 	f := start(t)
 	f.world.Fail(bothy.Errorf(bothy.CodeCapacity, "full").WithHint("Wait."))
@@ -96,7 +96,7 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 }
 
-func TestManyAtOnceWorkOnce(t *testing.T) {
+func TestConcurrentRequestsRunOnce(t *testing.T) {
 	f := start(t)
 	var wg sync.WaitGroup
 	for range 20 {
@@ -114,7 +114,7 @@ func TestManyAtOnceWorkOnce(t *testing.T) {
 	}
 }
 
-// The answer that did not reach its caller is the one that is asked for again.
+// A retry gets the answer that did not reach the client.
 func TestLostAnswerIsRemembered(t *testing.T) {
 	f := start(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -155,8 +155,8 @@ func TestStreamsAreRemembered(t *testing.T) {
 	f.failed(bothy.CodeIdempotency, f.do("POST", path, `{"command":"echo a"}`, key("k"))) // the same, as JSON
 }
 
-// A key is shown once. A repetition must neither show it again nor make
-// another, and the key must not be stored.
+// An API key is shown once. A retry must neither show it again nor create another one, and the key must
+// not be stored.
 func TestSecretsAreNotRemembered(t *testing.T) {
 	f := start(t).as(apitest.Admin)
 	token := decode[bothy.Token](f, f.ok(201, f.do("POST", "/v1/tokens", `{"name":"ci"}`, key("k"))))
@@ -177,7 +177,7 @@ func TestLargeAnswersAreNotRemembered(t *testing.T) {
 	}
 }
 
-// leave runs "wait" for a caller who leaves while it runs.
+// leave runs "wait" for a caller that disconnects meanwhile.
 func (f *fixture) leave(path, body string, headers ...header) {
 	f.Helper()
 	ctx, leave := context.WithCancel(f.Context())
@@ -197,7 +197,7 @@ func (f *fixture) leave(path, body string, headers ...header) {
 	<-done
 }
 
-// A command that was killed when its caller left is not run again under its key.
+// A command that was killed when its caller disconnected is not run again for its key.
 func TestKilledCommandsAreRemembered(t *testing.T) {
 	for name, accept := range map[string]string{"json": "application/json", "events": middleware.EventsType} {
 		t.Run(name, func(t *testing.T) {
@@ -239,8 +239,7 @@ func TestResultOfACommandThatKeepsRunning(t *testing.T) {
 	}
 }
 
-// An answer that is too large to keep is known to have been given: the work is not
-// done again.
+// If an answer was too large to store, the request is still not executed again.
 func TestLargeAnswersAreRememberedWithoutTheirBody(t *testing.T) {
 	f := start(t)
 	path := f.create() + "/exec"

@@ -18,7 +18,7 @@ import (
 	"github.com/bothy-dev/bothy/api/ports"
 )
 
-// browse asks a host name of the server's, whatever that resolves to.
+// browse sends a request for a host name to the server, whatever the name resolves to.
 func (f *fixture) browse(method, target string, cookies []*http.Cookie, headers ...header) response {
 	f.Helper()
 	u, err := url.Parse(target)
@@ -41,8 +41,8 @@ func (f *fixture) browse(method, target string, cookies []*http.Cookie, headers 
 	return response{res, string(text)}
 }
 
-// linkable is a server that makes links, with a sandbox whose id fits into a
-// host name, as real ones do.
+// linkable is a server that creates links, with a sandbox whose id fits into a host name, like real
+// ones.
 func linkable(t *testing.T, change ...func(*setup)) (f *fixture, path string) {
 	f = start(t, append(change, func(s *setup) { s.config.LinkKey = []byte("key") })...)
 	f.world.Plain = true
@@ -89,7 +89,7 @@ func TestLink(t *testing.T) {
 		t.Error("the log has the link")
 	}
 	f.ok(418, f.browse("GET", page, nil, header{"Authorization": "Bearer " + f.key})) // a key does as well
-	// What an app has its pages send as their own authorization is for the app.
+	// An Authorization header that an app's pages send is for the app.
 	res = f.ok(418, f.browse("GET", page, entered.Cookies(), header{"Authorization": "Bearer app"}))
 	if !strings.Contains(res.body, `key="Bearer app"`) {
 		t.Errorf("%s", res.body)
@@ -129,7 +129,7 @@ func TestLinkIsForOnePort(t *testing.T) {
 	f.failed(bothy.CodeSandboxNotFound, f.as(apitest.Stranger).do("GET", path+"/links", nil))
 	f.failed(bothy.CodeInvalid, f.do("POST", path+"/links", `{"port":0}`))
 	f.failed(bothy.CodeInvalid, f.do("POST", path+"/links", `{"port":80,"kind":"mail"}`))
-	// A stranger's key opens nothing here either.
+	// A key of another project does not work either.
 	f.failed(bothy.CodeSandboxNotFound, f.browse("GET", page, nil, header{"Authorization": "Bearer " + apitest.Stranger}))
 }
 

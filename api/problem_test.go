@@ -19,7 +19,7 @@ import (
 	"github.com/bothy-dev/bothy/api/rest"
 )
 
-// Whatever a service says goes to the caller, with the code's status.
+// Errors of services are returned to the caller with the status of their code.
 func TestEveryCodeTravels(t *testing.T) {
 	f := start(t)
 	for code := range problem.Statuses {
@@ -172,7 +172,7 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 	}
 }
 
-// A body of unknown length is bounded as well.
+// A body of unknown length is limited as well.
 func TestChunkedBodyIsBounded(t *testing.T) {
 	f := start(t)
 	body := struct{ *bytes.Reader }{bytes.NewReader(bytes.Repeat([]byte(" "), middleware.MaxJSONBytes+1))}
@@ -232,7 +232,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// A frozen host is not sent any requests: its answer is 503, and says why.
+// A frozen host answers health checks with 503 and the reason, so that it gets no requests.
 func TestAFrozenHostIsNotHealthy(t *testing.T) {
 	var why atomic.Value
 	why.Store("")

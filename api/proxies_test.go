@@ -9,8 +9,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// What the audit, the log and servers in sandboxes are told is the client's address
-// behind a trusted proxy, and nobody's mere claim otherwise.
+// The audit, the log and servers in sandboxes get the client's address from a trusted proxy, and never
+// one that an untrusted client claims.
 func TestForwardedAddressIsRecorded(t *testing.T) {
 	for _, trusted := range []bool{true, false} {
 		f := start(t, func(s *setup) {

@@ -14,8 +14,7 @@ import (
 	"github.com/bothy-dev/bothy/api/middleware"
 )
 
-// raw sends a request as it is, in whole, and only then reads the answer, as many
-// clients do.
+// raw sends a whole request literally before it reads the answer, as many clients do.
 func (f *fixture) raw(head string, body io.Reader) *http.Response {
 	f.Helper()
 	conn, err := net.Dial("tcp", f.Addr().String())
@@ -48,8 +47,8 @@ func chunks(n int) io.Reader {
 	return strings.NewReader(strings.Repeat(one, n/size) + "0\r\n\r\n")
 }
 
-// Whoever sends a body that is refused hears why, however large it is, and whatever
-// it was refused for: the connection is not cut while they send.
+// A client whose body is refused gets the reason, however large the body is: the connection is not cut
+// while the client sends.
 func TestRefusedBodiesLearnWhy(t *testing.T) {
 	const size = 40 << 20
 	f := start(t)
@@ -86,7 +85,7 @@ func TestRefusedBodiesLearnWhy(t *testing.T) {
 	}
 }
 
-// Whoever asks before they send is told at once, and sends nothing.
+// A client that sends Expect: 100-continue is refused before it sends the body.
 func TestRefusedBodyIsNotAskedFor(t *testing.T) {
 	f := start(t)
 	path := f.create()
@@ -101,8 +100,8 @@ func TestRefusedBodyIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// A connection whose body was refused, and read, serves the next request.
-func TestConnectionLivesAfterARefusal(t *testing.T) {
+// A connection whose body was refused and read can serve the next request.
+func TestConnectionSurvivesARefusal(t *testing.T) {
 	f := start(t)
 	path := f.create()
 	conn, err := net.Dial("tcp", f.Addr().String())
@@ -132,8 +131,8 @@ func TestConnectionLivesAfterARefusal(t *testing.T) {
 	}
 }
 
-// Callers who stop sending when they hear that they are refused have the whole answer
-// at once, and need not wait for the server to lose patience.
+// Clients that stop sending when they are refused get the whole answer at once, not only after the
+// server's time-out.
 func TestRefusalIsWholeBeforeTheBody(t *testing.T) {
 	f := start(t)
 	path := f.create()

@@ -8,8 +8,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// A sender who stops in the middle is told so, and does not keep the import.
-func TestImportThatComesToAStandstill(t *testing.T) {
+// An import whose sender stops in the middle ends with an error.
+func TestStalledImport(t *testing.T) {
 	f := start(t, func(s *setup) { s.config.times.ArchiveSilence = 50 * time.Millisecond })
 	r, w := io.Pipe()
 	defer w.Close()

@@ -21,7 +21,7 @@ import (
 
 var asEvents = header{"Accept": "text/event-stream"}
 
-// events are the blocks of a stream, comments apart.
+// events returns the blocks of a stream without comments.
 func eventsOf(text string) []string {
 	var out []string
 	for _, block := range strings.Split(text, "\n\n") {
@@ -80,7 +80,7 @@ func TestExecEventFailures(t *testing.T) {
 	}
 }
 
-// An event is sent when it happens, and a caller who leaves ends the command.
+// Events are sent when they happen, and a command ends when its caller disconnects.
 func TestExecStreamsLive(t *testing.T) {
 	f := start(t, func(s *setup) { s.config.times = rest.Times{FirstBeat: time.Hour, Beats: time.Hour} })
 	path := f.create()
@@ -102,7 +102,7 @@ func TestExecStreamsLive(t *testing.T) {
 	}
 }
 
-func TestBlockingExecIsGivenUpWithItsCaller(t *testing.T) {
+func TestBlockingExecEndsWithItsCaller(t *testing.T) {
 	f := start(t)
 	path := f.create()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -127,7 +127,7 @@ func TestBlockingExecIsGivenUpWithItsCaller(t *testing.T) {
 	}
 }
 
-func TestQuietStreamsBeat(t *testing.T) {
+func TestQuietStreamsSendHeartbeats(t *testing.T) {
 	f := start(t, func(s *setup) { s.config.times = rest.Times{FirstBeat: time.Millisecond, Beats: time.Millisecond} })
 	res := f.open(t.Context(), "GET", "/v1/events", nil, asEvents)
 	r := bufio.NewReader(res.Body)
@@ -418,7 +418,7 @@ func TestTerminalFaults(t *testing.T) {
 	if websocket.CloseStatus(err) != websocket.StatusUnsupportedData {
 		t.Errorf("%v", err)
 	}
-	// A page of another site may not open one, whatever it knows.
+	// A page of another site may not open a terminal, whatever it knows.
 	_, res, err := websocket.Dial(t.Context(), f.URL()+path, &websocket.DialOptions{
 		HTTPClient: f.client, HTTPHeader: http.Header{"Authorization": {"Bearer " + f.key}, "Origin": {"https://evil.example.com"}},
 	})
@@ -427,7 +427,7 @@ func TestTerminalFaults(t *testing.T) {
 	}
 }
 
-// Close ends what only follows at once, and lets a command finish.
+// Close ends followers at once, and lets commands finish.
 func TestCloseDrains(t *testing.T) {
 	f := start(t)
 	path := f.create()
@@ -462,8 +462,8 @@ func TestCloseDrains(t *testing.T) {
 	}
 }
 
-// What does not finish in time is cut off.
-func TestCloseDoesNotWaitForEver(t *testing.T) {
+// Requests that do not finish in time are cut off.
+func TestCloseDoesNotWaitForever(t *testing.T) {
 	f := start(t, func(s *setup) { s.config.Grace = time.Millisecond })
 	path := f.create()
 	res := f.open(t.Context(), "POST", path+"/exec", `{"command":"wait"}`, asEvents)

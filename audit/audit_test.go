@@ -186,7 +186,7 @@ func TestOthersSeeTheirOwn(t *testing.T) {
 	}
 }
 
-// What was changed behind the server's back is found, and where.
+// Changes made behind the server's back are found and located.
 func TestChangesAreFound(t *testing.T) {
 	for name, test := range map[string]struct {
 		query  string
@@ -217,7 +217,7 @@ func TestChangesAreFound(t *testing.T) {
 	}
 }
 
-// A head that was kept reveals that the whole chain was rewritten.
+// A saved head reveals that the whole chain was rewritten.
 func TestAKeptHeadProvesThePast(t *testing.T) {
 	f := open(t, audit.Options{})
 	f.did("exec")
@@ -271,9 +271,8 @@ func TestAnExportIsCheckedWithoutAServer(t *testing.T) {
 	}
 }
 
-// All that was recorded before Close is there for the next server, whose
-// records continue the chain.
-func TestTheNextServerGoesOn(t *testing.T) {
+// Everything recorded before Close is available to the next server, whose records continue the chain.
+func TestTheNextServerContinuesTheChain(t *testing.T) {
 	f := open(t, audit.Options{})
 	for range 600 {
 		f.did("exec")
@@ -313,7 +312,7 @@ func TestOldRecordsAreForgotten(t *testing.T) {
 	f.check(false)
 }
 
-// Somebody who tries keys does not fill the disk, and is counted.
+// Guessing keys does not fill the disk, but is counted.
 func TestRefusedAttemptsAreCounted(t *testing.T) {
 	f := open(t, audit.Options{})
 	wrong := func(n int, remote string) {
@@ -342,7 +341,7 @@ func TestRefusedAttemptsAreCounted(t *testing.T) {
 	if total != 5004 || counted != 1 {
 		t.Errorf("%d attempts in the records, %d of which count: want 5004 and 1", total, counted)
 	}
-	// Many addresses are bounded as well, and none is lost.
+	// The number of addresses is limited as well, and none is lost.
 	for i := range 3000 {
 		wrong(1, fmt.Sprintf("198.51.%d.%d", i/256, i%256))
 	}
@@ -421,8 +420,8 @@ func (s *sick) AppendAudit(ctx context.Context, lines []store.AuditLine) error {
 	return s.Store.AppendAudit(ctx, lines)
 }
 
-// While the disk is full nothing is lost, what comes next is refused, and
-// nobody hangs; then all continues.
+// While the disk is full nothing is lost, further requests are refused, and none hangs; afterwards
+// everything continues.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	f := open(t, audit.Options{})
 	if err := f.Log.Close(); err != nil {
@@ -455,7 +454,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	if err := log.Admit(); bothy.ErrorCode(err) != bothy.CodeCapacity || bothy.AsError(err).RetryAfter == 0 || bothy.AsError(err).Hint == "" {
 		t.Errorf("what comes next is refused with %v", err)
 	}
-	record() // one that was admitted before
+	record() // admitted earlier
 	s.broken.Store(false)
 	until(t, "things go on", func() bool { return log.Admit() == nil })
 	record()

@@ -13,8 +13,8 @@ import (
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
 )
 
-// The hosts of a cluster write one chain. Whatever they write at the same moment, none of it is
-// lost or written twice, and the chain holds, by whichever host it is checked.
+// The hosts of a cluster write one chain. Concurrent records are neither lost nor written twice, and the
+// chain is valid, whichever host checks it.
 func TestHostsWriteOneChain(t *testing.T) {
 	url := pgtest.ForTest(t).Database(t)
 	var logs []*audit.Log

@@ -15,8 +15,8 @@ func (f *fixture) used(link string, changes bool, status int) {
 	}, changes)
 }
 
-// Requests to a port are all accounted for: those that change something with a
-// record each, up to a number, and the others together.
+// All requests to a port are recorded: those that change something individually, up to a limit, and the
+// others in summary.
 func TestUsesAreCounted(t *testing.T) {
 	f := open(t, audit.Options{})
 	for range 200 {

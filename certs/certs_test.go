@@ -34,7 +34,7 @@ import (
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// authority is a CA of one's own.
+// authority is a private CA.
 type authority struct {
 	*testing.T
 	dir  string
@@ -64,7 +64,7 @@ func (a *authority) pool() *x509.CertPool {
 	return p
 }
 
-// issue writes a pair for a name, and returns its serial number.
+// issue writes a certificate and key for a name, and returns the serial number.
 func (a *authority) issue(name string) *big.Int {
 	a.Helper()
 	a.n++
@@ -110,7 +110,7 @@ func listen(t *testing.T, s certs.Source) string {
 	return l.Addr().String()
 }
 
-// shown is the certificate that a server shows to somebody who trusts roots.
+// shown returns the certificate that a server presents to a client that trusts roots.
 func shown(addr, name string, roots *x509.CertPool) (*x509.Certificate, error) {
 	c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", addr, &tls.Config{ServerName: name, RootCAs: roots})
 	if err != nil {
@@ -153,10 +153,10 @@ func TestFilesAreReadAgain(t *testing.T) {
 	if _, err := shown(addr, "bothy.example.org", x509.NewCertPool()); err == nil {
 		t.Error("a client that does not know the authority trusts it")
 	}
-	// By itself, after a change.
+	// It is reloaded automatically after a change.
 	second := a.issue("bothy.example.org")
 	until(t, "the second certificate is shown", func() bool { return is(second) })
-	// A broken one changes nothing, and says so when asked.
+	// A broken file changes nothing, and is an error of an explicit reload.
 	a.write("cert.pem", []byte("half"))
 	if err := s.Reload(); bothy.ErrorCode(err) != bothy.CodeInvalid || bothy.AsError(err).Hint == "" {
 		t.Errorf("a broken certificate: %v", err)
@@ -164,7 +164,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	if !is(second) {
 		t.Error("a broken certificate took the place of a good one")
 	}
-	// At once, when told.
+	// It is reloaded at once on request.
 	third := a.issue("bothy.example.org")
 	if err := s.Reload(); err != nil {
 		t.Error(err)
@@ -187,8 +187,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// pebble is an ACME authority on the loopback interface, for which every name
-// leads there.
+// pebble is an ACME authority on the loopback interface, for which every name resolves to loopback.
 func pebble(t *testing.T, httpPort, tlsPort int) (directory, caFile string, roots func() *x509.CertPool) {
 	t.Helper()
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
@@ -228,8 +227,8 @@ func pebble(t *testing.T, httpPort, tlsPort int) (directory, caFile string, root
 	}
 }
 
-// A server without a certificate gets one from the authority, by either
-// challenge, and one that starts again still has it.
+// A server without a certificate gets one from the authority with either challenge, and still has it
+// after a restart.
 func TestACME(t *testing.T) {
 	for name, http := range map[string]bool{"http-01": true, "tls-alpn-01": false} {
 		t.Run(name, func(t *testing.T) {

@@ -2,7 +2,7 @@ package cli
 
 import "testing"
 
-// TestFlagsOfAnEarlierRun refuses what would not be applied to the sandbox of an earlier run.
+// TestFlagsOfAnEarlierRun checks that flags are refused that cannot apply to the sandbox of an earlier run.
 func TestFlagsOfAnEarlierRun(t *testing.T) {
 	for flag, value := range map[string]string{"checkpoint": "60s", "on-host-loss": "resume", "host-label": "zone=a", "memory": "1024"} {
 		cmd := newAgentRun(&app{})

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sockets of programs that run in a context are left out, as by others that build images.
-// What else is no file is named, before the server is asked to build anything.
+// Sockets in a build context are skipped, as other image builders do. Other special files are an error
+// that names them, before the server builds anything.
 func TestContextsWithSocketsAndDevices(t *testing.T) {
 	dir := t.TempDir()
 	must := func(err error) {
@@ -51,7 +51,7 @@ func TestContextsWithSocketsAndDevices(t *testing.T) {
 	}
 }
 
-// packedNames are the names in the tar that is sent of a folder.
+// packedNames returns the names in the tar of a folder that is sent.
 func packedNames(t *testing.T, dir string) ([]string, error) {
 	t.Helper()
 	ignored, err := readIgnore(dir, "Dockerfile")

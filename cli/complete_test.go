@@ -18,7 +18,7 @@ func (cluster) Hosts(context.Context) ([]bothy.ClusterHost, error) {
 	}, nil
 }
 
-// Each command about hosts is offered those for which it does something.
+// Each host command completes only hosts to which it applies.
 func TestHostsAreCompleted(t *testing.T) {
 	for command, want := range map[string][]string{
 		"bothy host cordon":   {"one\tup"},

@@ -15,7 +15,7 @@ import (
 	"github.com/bothy-dev/bothy/test/cli/pretend"
 )
 
-// stored puts credentials into the home of this test's user.
+// stored writes credentials into the home of this test's user.
 func stored(t *testing.T, c client.Credentials) {
 	t.Helper()
 	t.Setenv("HOME", t.TempDir())
@@ -106,7 +106,7 @@ func TestFileOfAnotherLiveServerIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A user may have put a key of less power there.
+// A user may have stored a key with fewer rights.
 func TestKeyOfTheSameServerIsLeftAlone(t *testing.T) {
 	world := httptest.NewServer(pretend.New(t.TempDir()).Handler())
 	defer world.Close()

@@ -37,8 +37,8 @@ Errors go to standard error as ` + "`bothy: what is wrong`" + ` and, usually, a 
 returned, even on failure.
 `
 
-// TestCommandPage keeps docs/cli.md as the commands are. After a change of
-// theirs run: go test ./cli -run TestCommandPage -update
+// TestCommandPage compares docs/cli.md with the commands. After a change of the commands run:
+// go test ./cli -run TestCommandPage -update
 func TestCommandPage(t *testing.T) {
 	t.Setenv("BOTHY_LISTEN", "")
 	page := commandPage(newRoot(newApp(os.Stdin, io.Discard, io.Discard)))
@@ -56,8 +56,7 @@ func TestCommandPage(t *testing.T) {
 	}
 }
 
-// TestEveryCommandExplainsItself checks that each command has a summary that
-// can stand in a list, and a use line.
+// TestEveryCommandExplainsItself checks that each command has a summary for lists, and a use line.
 func TestEveryCommandExplainsItself(t *testing.T) {
 	walk(newRoot(newApp(os.Stdin, io.Discard, io.Discard)), func(cmd *cobra.Command) {
 		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") || len(cmd.Short) > 80 {

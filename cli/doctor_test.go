@@ -44,7 +44,7 @@ func (f oneExec) Exec(context.Context, string, bothy.ExecRequest) (*bothy.ExecRe
 	return &bothy.ExecResult{}, nil
 }
 
-// TestDoctorTriesATemplateThatWorks has the server hold images that lack programs.
+// TestDoctorTriesATemplateThatWorks runs with a server that also has images without the needed programs.
 func TestDoctorTriesATemplateThatWorks(t *testing.T) {
 	for _, c := range []struct {
 		names []string

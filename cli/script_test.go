@@ -22,15 +22,15 @@ import (
 	"github.com/bothy-dev/bothy/test/cli/pretend"
 )
 
-// scripts is where the scripts are; they read like documentation.
+// scripts is the folder with the scripts, which read like documentation.
 const scripts = "../test/cli/testdata"
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"bothy": bothyOrServer})
 }
 
-// bothyOrServer is the program that scripts run. Where a script asks for it,
-// `bothy serve` is a server that only pretends, since a real one needs root.
+// bothyOrServer is the program that scripts run. If a script asks for it, `bothy serve` is a fake
+// server, since a real one needs root.
 func bothyOrServer() {
 	if len(os.Args) > 1 && os.Args[1] == "serve" && os.Getenv("PRETEND_SERVE") != "" {
 		os.Exit(pretend.Serve(os.Args[2:]))
@@ -38,8 +38,8 @@ func bothyOrServer() {
 	os.Exit(Main("dev"))
 }
 
-// TestScripts runs the scripts against a server that pretends, or against the
-// real one that BOTHY_TEST_URL and BOTHY_TEST_KEY name.
+// TestScripts runs the scripts against a fake server, or against the real one that BOTHY_TEST_URL and
+// BOTHY_TEST_KEY name.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 scripts,
@@ -54,7 +54,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// condition knows [root], and [pretend] for a server without sandboxes.
+// condition implements [root], and [pretend] for a fake server.
 func condition(name string) (bool, error) {
 	switch name {
 	case "root":
@@ -80,7 +80,7 @@ func setup(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("BOTHY", program)
-	// Under the race detector every program otherwise waits a second at its end.
+	// With the race detector every program otherwise waits for a second at its end.
 	env.Setenv("GORACE", "atexit_sleep_ms=0")
 	env.Setenv("BOTHY_TEMPLATES", os.Getenv("BOTHY_TEMPLATES"))
 	address, taken, err := freeport.Take("127.0.0.1")
@@ -163,7 +163,7 @@ func realProject(env *testscript.Env) error {
 	return nil
 }
 
-// endAll terminates what a script left behind.
+// endAll terminates sandboxes that a script left behind.
 func endAll(s *session) {
 	list, _ := allSandboxes(context.Background(), s, bothy.SandboxFilter{States: bothy.LiveStates})
 	for _, id := range sandboxIDs(list) {
@@ -192,8 +192,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// save keeps what the last command printed, or what a pattern's first group
-// finds in it:
+// save stores the output of the last command, or the first group of a pattern in it:
 //
 //	save ID
 //	save PID 'pid (\d+)'
@@ -212,7 +211,7 @@ func save(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], value)
 }
 
-// live checks how many sandboxes live:
+// live checks the number of live sandboxes:
 //
 //	live 0
 func live(ts *testscript.TestScript, neg bool, args []string) {

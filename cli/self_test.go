@@ -20,8 +20,8 @@ import (
 	"github.com/bothy-dev/bothy/test/cli/pretend"
 )
 
-// A host that is drained by its own hook is called by its address, though its certificate is
-// for a name, and only with the certificate in its file.
+// A host's own drain hook calls the server by address, although its certificate is for a name, and trusts
+// only the certificate in the server's file.
 func TestAServerIsCalledWithItsOwnCertificate(t *testing.T) {
 	its, other := newCertificate(t), newCertificate(t)
 	world := httptest.NewUnstartedServer(pretend.New(t.TempDir()).Handler())
@@ -66,7 +66,7 @@ func TestAServerIsCalledWithItsOwnCertificate(t *testing.T) {
 	if err := hosts([]byte("none")); err == nil {
 		t.Error("a file without a certificate was taken")
 	}
-	// One that was obtained by ACME is in no file, and counts for the name.
+	// A certificate from ACME is not in a file, so the name is verified.
 	authority := server.Certificate
 	t.Setenv(client.CAFileEnv, authority)
 	if server.Certificate = ""; server.saveTo(serverFilePath()) != nil {
@@ -90,7 +90,7 @@ func TestAServerIsCalledWithItsOwnCertificate(t *testing.T) {
 	}
 }
 
-// newCertificate makes a certificate as an authority issues it, whose names lead elsewhere.
+// newCertificate makes a certificate as an authority would, with names that resolve elsewhere.
 func newCertificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	key := func() *ecdsa.PrivateKey {

@@ -17,7 +17,7 @@ import (
 	"github.com/bothy-dev/bothy/test/cli/pretend"
 )
 
-// person sits at a terminal.
+// person is a user at a terminal.
 type person struct {
 	t    *testing.T
 	pty  *os.File
@@ -118,7 +118,7 @@ func TestShellPassesCtrlCOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	me.sees("sandbox$ ")
-	// It speaks when the terminal is its own: before, Ctrl-C is for the shell.
+	// It prints once the terminal is its own; before that, Ctrl-C goes to the shell.
 	me.does(`sh -c 'until set -- $(cat /proc/$$/stat) && [ $5 = $8 ]; do :; done; echo go\ing; exec sleep 600'`)
 	me.sees("going")
 	if _, err := me.pty.Write([]byte{3}); err != nil {

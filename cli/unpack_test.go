@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// entry is one member of a tar that a hostile sandbox made.
+// entry is one member of a tar from a hostile sandbox.
 type entry struct {
 	name, content, link string
 	kind                byte
@@ -42,7 +42,7 @@ func hostileTar(t *testing.T, entries ...entry) *bytes.Reader {
 	return bytes.NewReader(b.Bytes())
 }
 
-// unpackInto unpacks into a folder next to a file that must stay as it is.
+// unpackInto unpacks into a folder next to a file that must not change.
 func unpackInto(t *testing.T, entries ...entry) (dest string, refused []string, err error) {
 	t.Helper()
 	outer := t.TempDir()
@@ -65,8 +65,8 @@ func unpackInto(t *testing.T, entries ...entry) (dest string, refused []string, 
 	return dest, refused, err
 }
 
-// What one copy leaves must not come to lead outside by what the next one brings.
-func TestUnpackLeavesNoLinkThatAnotherCopyTurnsOutwards(t *testing.T) {
+// A link from one copy must not lead outside because of files in the next one.
+func TestUnpackLeavesNoLinkThatAnotherCopyRedirects(t *testing.T) {
 	for name, copies := range map[string][][]entry{
 		"over a folder that is not there yet": {
 			{{name: "tricky", kind: tar.TypeSymlink, link: "nodir/../../victim"}},
@@ -126,7 +126,7 @@ func TestUnpackKeepsModesTimesAndLinks(t *testing.T) {
 	}
 }
 
-func TestUnpackRefusesWhatLeadsOut(t *testing.T) {
+func TestUnpackRefusesPathsThatEscape(t *testing.T) {
 	attacks := map[string][]entry{
 		"name with dots":      {{name: "../victim", content: "x"}},
 		"absolute name":       {{name: "/tmp/bothy-attack", content: "x"}},
@@ -151,8 +151,8 @@ func TestUnpackRefusesWhatLeadsOut(t *testing.T) {
 }
 
 func TestUnpackFollowsNoLinkOfTheTar(t *testing.T) {
-	// The link comes first, then a file below its name: the file wins or the
-	// whole fails, but nothing is written through the link.
+	// The link comes first, then a file below its name: either the file replaces it or unpacking fails,
+	// but nothing is written through the link.
 	dest, refused, _ := unpackInto(t,
 		entry{name: "out", kind: tar.TypeSymlink, link: ".."},
 		entry{name: "out/victim", content: "owned"},

@@ -30,7 +30,7 @@ func (p preparing) Events(ctx context.Context, _ bothy.EventFilter, fn func(both
 
 func (p preparing) LastEvent(context.Context) (int64, error) { return 0, nil }
 
-// slow is a server whose sandboxes take some time.
+// slow is a server whose sandboxes take some time to start.
 type slow struct {
 	bothy.SandboxService
 	takes time.Duration

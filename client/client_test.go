@@ -35,7 +35,7 @@ type fixture struct {
 	tokens *apitest.Tokens
 }
 
-// start runs the real door over a make-believe world, with a client in front.
+// start runs the real API with fake services, and a client of it.
 func start(t *testing.T) *fixture {
 	t.Helper()
 	w, tokens := apitest.New(), apitest.NewTokens()
@@ -419,7 +419,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// An upload to nowhere is refused before its bytes are sent, and says why.
+// An upload to an impossible path is refused with a reason before its bytes are sent.
 func TestRefusedUpload(t *testing.T) {
 	f := start(t)
 	sent := &counter{}
@@ -669,7 +669,7 @@ func TestNoServer(t *testing.T) {
 	}
 }
 
-// Something that is no Bothy server must not be taken for one.
+// A server that is not Bothy must be recognized as such.
 func TestStrangeServer(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
 		"html error": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) },
@@ -789,7 +789,7 @@ func TestCredentialsAreWhereTheEnvironmentSays(t *testing.T) {
 	at(inHome)
 	t.Setenv("XDG_CONFIG_HOME", xdg)
 	at(inXDG)
-	// What another program of the same user has written without the variable is found.
+	// Credentials that another program of the same user wrote without the variable are found.
 	for _, path := range []string{inHome, inXDG} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-func TestExecEventsAreReadAsJSONIs(t *testing.T) {
+func TestExecEventsAreParsedLikeJSON(t *testing.T) {
 	for _, text := range []string{
 		`{"stream":"stdout","data":"aGk=","encoding":"base64","offset":7,"pid":3}`,
 		`{"stream":"stdout","data":"a\nb\"","offset":0}`,

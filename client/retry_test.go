@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// door answers as a server does that is busy at first.
+// door answers like a server that is busy at first.
 type door struct {
 	calls, busy int
 	code        bothy.Code
@@ -72,7 +72,7 @@ func TestRefusedCallsAreSentAgain(t *testing.T) {
 	}
 }
 
-func TestBodyThatCanBeReadOnceIsSentOnce(t *testing.T) {
+func TestBodyThatCannotBeRewoundIsSentOnce(t *testing.T) {
 	d := &door{busy: 9, code: bothy.CodeRateLimited, after: "2"}
 	x := New("http://x", "key", WithHTTPClient(&http.Client{Transport: d}))
 	_, err := x.Files.Write(t.Context(), "sbx", "/x", io.MultiReader(strings.NewReader("once")), bothy.WriteOptions{})

@@ -150,7 +150,7 @@ func TestMissingToolsComeWithTheLineThatInstallsThem(t *testing.T) {
 	if want := "Run: apt-get install -y --no-install-recommends erofs-utils mmdebstrap"; r.Fix != want {
 		t.Errorf("fix is %q, want %q", r.Fix, want)
 	}
-	// Who has templates can do without.
+	// A host with templates does not need it.
 	addTemplate(t, h)
 	expect(t, h.checkTools(t.Context()), Warn, "mmdebstrap")
 }
@@ -166,7 +166,7 @@ func TestToolThatIsTooOld(t *testing.T) {
 	expect(t, h.checkTools(t.Context()), Fail, "invalid extended option")
 }
 
-func TestPortTakenByAStranger(t *testing.T) {
+func TestPortTakenByAnotherProgram(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

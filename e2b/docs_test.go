@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// tested names, for each row of the table in docs/e2b.md of what is there, the tests
-// that show it, as file:text.
+// tested names the tests of each supported row of the table in docs/e2b.md, as file:text.
 var tested = map[string][]string{
 	"sandboxes:": {"sdk_test.py:def test_life", "sdk_test.py:def test_list", "sdk_test.py:def test_pause", "sdk_test.py:def test_fork",
 		"sdk_test.py:def test_snapshot", "sdk_test.py:def test_network", "oldest_test.py:Sandbox.create"},
@@ -41,7 +40,7 @@ func page(t *testing.T) string {
 	return string(b)
 }
 
-// TestTableIsTested fails on a row that no test shows, and on tests of no row.
+// TestTableIsTested fails for a row without a test, and for tests without a row.
 func TestTableIsTested(t *testing.T) {
 	_, text, ok := strings.Cut(page(t), "| of E2B | here |\n|---|---|\n")
 	if !ok {
@@ -74,7 +73,7 @@ func TestTableIsTested(t *testing.T) {
 	}
 }
 
-// TestTestedVersions compares the versions that are said to be tested with those that are.
+// TestTestedVersions compares the versions documented as tested with those that are tested.
 func TestTestedVersions(t *testing.T) {
 	doc := page(t)
 	row := func(name, language, version string) {

@@ -13,7 +13,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// TestRoutes mounts all calls: the mux refuses those that it could not tell apart.
+// TestRoutes mounts all calls: the mux refuses ambiguous ones.
 func TestRoutes(t *testing.T) {
 	mux := http.NewServeMux()
 	for _, r := range New(Services{}, Config{}).Routes() {
@@ -106,8 +106,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestAgentCall lets through what clients of E2B's call, and nothing of what the agent
-// does for the server.
+// TestAgentCall checks that calls of E2B's clients pass, and none of those that the agent serves to the
+// server only.
 func TestAgentCall(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/process.Process/Start": true, "/filesystem.Filesystem/Stat": true, "/files": true, "/health": true, "/envs": true, "/metrics": true,
@@ -140,7 +140,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestVersionsTested keeps what is said of versions to those with which the tests run.
+// TestVersionsTested checks that the documented versions are those with which the tests run.
 func TestVersionsTested(t *testing.T) {
 	for language, c := range map[string]struct{ file, pin string }{
 		"python": {"../test/e2b/requirements-newest.txt", "e2b==%d.%d.%d\n"}, "js": {"../test/e2b/newest/package.json", `"e2b": "%d.%d.%d"`},

@@ -12,7 +12,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// history is a project's events, and how many of them were read.
+// history is a project's events, and counts how many of them were read.
 type history struct {
 	bothy.EventService
 	bothy.SandboxService
@@ -52,7 +52,7 @@ func (h *history) Get(_ context.Context, id string) (*bothy.Sandbox, error) {
 func TestListOfEvents(t *testing.T) {
 	h := &history{}
 	begun := time.Unix(1e9, 0)
-	for i := range 1000 { // each lives for half an hour
+	for i := range 1000 { // each runs for half an hour
 		id := fmt.Sprint("sbx", i)
 		for j, kind := range []string{bothy.EventSandboxCreated, bothy.EventBudgetWarning, bothy.EventSandboxEnded} {
 			h.all = append(h.all, bothy.Event{ID: int64(3*i + j + 1), Type: kind, SandboxID: id, Time: begun.Add(time.Duration(3*i+j) * 10 * time.Minute)})

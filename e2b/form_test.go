@@ -15,7 +15,7 @@ func formOf(parts ...string) string {
 	return b.String() + "--b--\r\n"
 }
 
-// TestUnwrapForm sends one file alone, and changes nothing of any other form.
+// TestUnwrapForm checks that a form with one file is sent as the file, and that other forms do not change.
 func TestUnwrapForm(t *testing.T) {
 	const head = `Content-Disposition: form-data; name="file"; filename="/tmp/a b"` + "\r\n\r\n"
 	one := formOf(head + "con\r\ntent")

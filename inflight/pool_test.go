@@ -97,8 +97,8 @@ func TestWaitersAreServedInOrderAndProjectsInTurn(t *testing.T) {
 	})
 }
 
-// A large request is not overtaken for ever by small ones of other projects; those
-// of the operator do not wait behind it.
+// A large request is not overtaken forever by small ones of other projects. The operator's requests do
+// not wait behind it.
 func TestALargeRequestGetsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool(Bounds{Total: 10, Project: 8, Reserved: 2})
@@ -123,7 +123,7 @@ func TestALargeRequestGetsItsTurn(t *testing.T) {
 	})
 }
 
-func TestWhoGivesUpStandsInNobodysWay(t *testing.T) {
+func TestACancelledWaiterBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool(Bounds{Total: 10, Project: 10, Wait: time.Hour})
 		must(t, p, "a", 4)
@@ -142,7 +142,7 @@ func TestWhoGivesUpStandsInNobodysWay(t *testing.T) {
 	})
 }
 
-func TestTheLineIsBounded(t *testing.T) {
+func TestTheQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool(Bounds{Total: 1, Project: 1, Waiting: 2, Wait: time.Minute})
 		must(t, p, "a", 1)
@@ -162,7 +162,7 @@ func TestTheLineIsBounded(t *testing.T) {
 	})
 }
 
-func TestMemoryGrowsAndIsGivenBack(t *testing.T) {
+func TestMemoryGrowsAndIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool(Bounds{Total: 100, Project: 50})
 		m := p.Memory("a")
@@ -193,7 +193,7 @@ func TestMemoryGrowsAndIsGivenBack(t *testing.T) {
 	})
 }
 
-// Many at once never hold more than they may, and leave nothing behind.
+// Concurrent requests never exceed the limits, and release everything.
 func TestManyAtOnce(t *testing.T) {
 	b := Bounds{Total: 100, Project: 40, Reserved: 20, Waiting: 1000, Wait: time.Minute}
 	p := NewPool("requests", b)

@@ -12,7 +12,7 @@ func TestHintsNameTools(t *testing.T) {
 		"End it with DELETE /v1/sandboxes/sbx1.":                                          `End it with terminate_sandbox with sandbox_id "sbx1".`,
 		"GET /openapi.json, or open /docs, to see what this call takes.":                  "The tool's schema says what it takes.",
 		"Ask as another user, such as root.":                                              `Do it as root: run_shell with user "root".`,
-		// What no tool does is for the person.
+		// Hints about things that no tool does are for the user.
 		"Make it: bothy template build python-3.12.": "Make it: bothy template build python-3.12.",
 		"Make a key with `bothy token create`.":      "Make a key with `bothy token create`.",
 		"`bothy snapshots` lists them.":              "`bothy snapshots` lists them.",

@@ -19,10 +19,10 @@ import (
 	"github.com/bothy-dev/bothy/mcp"
 )
 
-// revisions are those that the server promises.
+// revisions are the supported revisions of the protocol.
 var revisions = []string{"2025-06-18", "2025-11-25", "2026-07-28"}
 
-// speak connects with one revision of the protocol.
+// speak connects with a revision of the protocol.
 func (d *door) speak(revision string) *sdk.ClientSession {
 	d.Helper()
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
@@ -71,8 +71,7 @@ func TestEveryRevisionDoesTheWork(t *testing.T) {
 	}
 }
 
-// raw sends one message as it is, in the revision without sessions, and returns
-// the status and what came back.
+// raw sends a message literally, in the revision without sessions, and returns the status and the answer.
 func (d *door) raw(ctx context.Context, body io.Reader, header ...string) (int, string) {
 	d.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url+mcp.Path, body)
@@ -98,8 +97,7 @@ func (d *door) raw(ctx context.Context, body io.Reader, header ...string) (int, 
 	return res.StatusCode, string(text)
 }
 
-// Whatever the arguments are, the model is told what is wrong with them, nothing
-// breaks, and nothing is done.
+// For any wrong arguments the model is told what is wrong, and nothing is done.
 func TestWrongArguments(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 200) + "1" + strings.Repeat("}", 200)
 	for _, revision := range revisions {
@@ -146,8 +144,7 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
-// What is no message of the protocol at all is refused as well, and what is too
-// large is, too, before it is read.
+// Invalid messages are refused as well, and too large ones before they are read.
 func TestWrongMessages(t *testing.T) {
 	d := open(t, apitest.New())
 	for _, body := range []string{
@@ -168,7 +165,7 @@ func TestWrongMessages(t *testing.T) {
 	if status, _ := d.raw(t.Context(), huge); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("40 MiB of arguments: %d", status)
 	}
-	// What is large and allowed goes through.
+	// A large message within the limit passes.
 	s := d.connect(nil)
 	var sb bothy.Sandbox
 	must(t, s, "create_sandbox", m{}, &sb)
@@ -188,7 +185,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Whoever leaves in the middle of a command ends it, however it leaves.
+// A client that leaves during a command ends it, however it leaves.
 func TestLeavingEndsTheCommand(t *testing.T) {
 	for _, revision := range revisions {
 		for _, telling := range []bool{false, true} {
@@ -232,7 +229,7 @@ func TestLeavingEndsTheCommand(t *testing.T) {
 	}
 }
 
-// A program that is told to end, as `bothy mcp` by SIGTERM, ends its calls.
+// A program that is stopped, like `bothy mcp` by SIGTERM, ends its calls.
 func TestTheEndOfServeEndsItsCalls(t *testing.T) {
 	server := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
 	begun, over := make(chan struct{}), make(chan struct{})
@@ -277,7 +274,7 @@ func TestTheEndOfServeEndsItsCalls(t *testing.T) {
 	}
 }
 
-// hangUp calls wait, and cuts the connection when ctx ends, without a word.
+// hangUp calls wait, and cuts the connection when ctx ends.
 func (d *door) hangUp(ctx context.Context, revision, session, sandbox string) {
 	params := m{"name": "run_shell", "arguments": m{"sandbox_id": sandbox, "command": "wait"}}
 	if revision >= "2026" {
@@ -304,7 +301,7 @@ func (d *door) hangUp(ctx context.Context, revision, session, sandbox string) {
 	}
 }
 
-// Calls are recorded with who, what, to what and how it ended.
+// Calls are recorded with their caller, action, target and outcome.
 func TestCallsAreRecorded(t *testing.T) {
 	d := open(t, apitest.New())
 	s := d.connect(nil)

@@ -31,7 +31,7 @@ func (limits) Limits(context.Context) (*bothy.PlanLimits, error) {
 	return &bothy.PlanLimits{Plan: "pro", Sandboxes: bothy.InUse{Limit: &five, Used: 2}, Sandbox: bothy.PerLimit{CPU: 2, Networks: []bothy.NetworkMode{bothy.NetworkOff}}}, nil
 }
 
-// door is the protocol over HTTP, with a client's session.
+// door is an MCP server over HTTP, with a client's session.
 type door struct {
 	*testing.T
 	world  *apitest.World
@@ -86,7 +86,7 @@ func call(t *testing.T, s *sdk.ClientSession, name string, args any) *sdk.CallTo
 	return r
 }
 
-// must calls a tool that is expected to do its work, and decodes its result.
+// must calls a tool, which must succeed, and decodes its result.
 func must(t *testing.T, s *sdk.ClientSession, name string, args, out any) *sdk.CallToolResult {
 	t.Helper()
 	r := call(t, s, name, args)
@@ -261,11 +261,11 @@ func bothArguments(id string) []toolCall {
 	}
 }
 
-func TestResumeTakesTheNameThatTheOtherToolsTake(t *testing.T) {
+func TestResumeTakesTheSameArgumentAsOtherTools(t *testing.T) {
 	s := open(t, apitest.New()).connect(nil)
 	var sb struct{ ID, State string }
 	must(t, s, "create_sandbox", m{}, &sb)
-	for _, name := range []string{"sandbox_id", "id"} { // the latter is what it was called before
+	for _, name := range []string{"sandbox_id", "id"} { // the latter is the old name
 		must(t, s, "pause_sandbox", m{"sandbox_id": sb.ID}, &struct{}{})
 		got := textOf(call(t, s, "run_shell", m{"sandbox_id": sb.ID, "command": "true"}))
 		if want := `resume_sandbox with sandbox_id "` + sb.ID + `"`; !strings.Contains(got, "sandbox_paused") || !strings.Contains(got, want) || strings.Contains(got, "/v1/") {
@@ -298,7 +298,7 @@ func TestEverySchemaHasProperties(t *testing.T) {
 	}
 }
 
-func TestALongOutputComesOnce(t *testing.T) {
+func TestALongOutputIsSentOnce(t *testing.T) {
 	s := open(t, apitest.New()).connect(nil)
 	var sb struct{ ID string }
 	must(t, s, "create_sandbox", m{}, &sb)
@@ -317,7 +317,7 @@ func TestALongOutputComesOnce(t *testing.T) {
 	}
 }
 
-func TestOutputIsBoundedAndToldOf(t *testing.T) {
+func TestOutputIsTruncatedWithANote(t *testing.T) {
 	world := apitest.New()
 	s := open(t, world).connect(nil)
 	var sb struct{ ID string }
@@ -437,9 +437,8 @@ func TestDoorIsGuarded(t *testing.T) {
 	}
 }
 
-// A key that may only read can do nothing else, and one that is revoked can do
-// nothing more, though its session is open.
-func TestKeysCount(t *testing.T) {
+// A read-only key can only read, and a revoked key can do nothing more, even if its session is open.
+func TestKeysAreEnforced(t *testing.T) {
 	d := open(t, apitest.New())
 	admin, err := d.tokens.Authenticate(t.Context(), d.key)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/bothy-dev/bothy/store/sqlite"
 )
 
-// BenchmarkStartStop is what metering adds to the life of a sandbox, but for the
-// reading of its counters.
+// BenchmarkStartStop measures what metering adds to the life of a sandbox, except for reading its
+// counters.
 func BenchmarkStartStop(b *testing.B) {
 	db, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "b.db"))
 	if err != nil {

@@ -77,7 +77,7 @@ func TestProjectBudget(t *testing.T) {
 	}
 }
 
-func TestBudgetBeginsAnewEachMonth(t *testing.T) {
+func TestBudgetRestartsEachMonth(t *testing.T) {
 	w := newWorld(t)
 	w.start("a")
 	w.passing(30 * time.Second)

@@ -14,7 +14,7 @@ import (
 	"github.com/bothy-dev/bothy/store/sqlite"
 )
 
-// clock is time that passes when it is told to, and can be set wrong.
+// clock is a clock that tests advance, and can set wrong.
 type clock struct {
 	mu sync.Mutex
 	at store.Moment
@@ -33,7 +33,7 @@ func (c *clock) pass(d time.Duration) {
 	c.at.Wall = c.at.Wall.Add(d)
 }
 
-// set turns the hands of the clock.
+// set sets the clock's wall time.
 func (c *clock) set(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +165,7 @@ func (w *world) open() {
 	w.Serve(w)
 }
 
-// crash loses what is in memory.
+// crash loses the state in memory.
 func (w *world) crash() {
 	w.t.Helper()
 	if err := w.db.Close(); err != nil {
@@ -177,7 +177,7 @@ func (w *world) crash() {
 // tick lets the meter work.
 func (w *world) tick() { w.Tick(w.t.Context()) }
 
-// passing lets time go by, with a look every second.
+// passing advances the clock, with a tick every second.
 func (w *world) passing(d time.Duration) {
 	for ; d >= time.Second; d -= time.Second {
 		w.clock.pass(time.Second)
@@ -212,7 +212,7 @@ func (w *world) operator() context.Context {
 	return bothy.WithCaller(w.t.Context(), &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: bothy.AllScopes})
 }
 
-// report asks for everything there ever was.
+// report returns all usage ever recorded.
 func (w *world) report(by ...string) *bothy.UsageReport {
 	w.t.Helper()
 	now := w.clock.Now().Wall

@@ -30,7 +30,7 @@ func TestSecondsAreCounted(t *testing.T) {
 	}
 }
 
-func TestWhatHappenedBeforeIsNobodys(t *testing.T) {
+func TestEarlierUsageIsNotCounted(t *testing.T) {
 	w := newWorld(t)
 	warm := &machine{reading: bothy.MeterReading{CPUSeconds: 7, NetworkCounters: bothy.NetworkCounters{EgressBytes: 9}}}
 	now := w.clock.Now().Wall
@@ -233,8 +233,7 @@ func TestDiedWithTheServer(t *testing.T) {
 	}
 }
 
-// A crash after a pause must not have the pause counted once the sandbox runs
-// again.
+// A pause must not be counted after a crash once the sandbox runs again.
 func TestMarkOfAnEarlierRun(t *testing.T) {
 	w := newWorld(t)
 	w.start("a")
@@ -264,7 +263,7 @@ func TestGatewayThatForgot(t *testing.T) {
 	}
 }
 
-func TestMachineThatTellsNothing(t *testing.T) {
+func TestMachineWithoutCounters(t *testing.T) {
 	w := newWorld(t)
 	m := w.start("a")
 	m.use(2, 0, 0)
@@ -352,7 +351,7 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-func TestSnapshotBetweenTwoLooks(t *testing.T) {
+func TestSnapshotBetweenTwoTicks(t *testing.T) {
 	w := newWorld(t)
 	w.passing(61 * time.Second)
 	short := &bothy.Snapshot{ID: "s", SandboxID: "gone", ProjectID: "p", SizeBytes: 1, CreatedAt: w.clock.Now().Wall}
@@ -364,8 +363,8 @@ func TestSnapshotBetweenTwoLooks(t *testing.T) {
 	}
 }
 
-// TestAgainstAnOracle has sandboxes start, pause and resume, servers crash and
-// clocks turn at random, and compares with what really happened.
+// TestAgainstAnOracle starts, pauses and resumes sandboxes, crashes servers and changes clocks at random,
+// and compares the result with what really happened.
 func TestAgainstAnOracle(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -17,7 +17,7 @@ type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
 
-// records is what keeps logins.
+// records is a store of logins.
 func records(t *testing.T) *sqlite.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "bothy.db"))
@@ -121,7 +121,7 @@ func TestLoginExpiresWithItsKey(t *testing.T) {
 	}
 }
 
-// told is what a holder is told.
+// told collects notifications of a holder.
 type told chan error
 
 func (s *Store) hold(t *testing.T, secret string) told {
@@ -142,7 +142,7 @@ func (c told) await(t *testing.T) {
 	}
 }
 
-func TestLogoutEndsWhatIsUnderWayEverywhere(t *testing.T) {
+func TestLogoutEndsRequestsEverywhere(t *testing.T) {
 	c, kept := &clock{time.Now()}, records(t)
 	s, elsewhere := New(kept, c.now), New(kept, c.now)
 	secret, other := s.login(t), s.login(t)
@@ -211,7 +211,7 @@ func TestLoginsAreBounded(t *testing.T) {
 	}
 }
 
-func TestAStoreThatIsAwayEndsNoLogin(t *testing.T) {
+func TestAnUnavailableStoreEndsNoLogin(t *testing.T) {
 	c, kept := &clock{time.Now()}, records(t)
 	s := New(kept, c.now)
 	secret := s.login(t)

@@ -23,7 +23,7 @@ var (
 	theirs = NewKey(bytes.Repeat([]byte{2}, 32))
 )
 
-// roomFor counts what is written, and has room for so much.
+// roomFor is a limited quota that counts what is written.
 type roomFor struct{ most, taken int64 }
 
 var errNoRoom = errors.New("no room")
@@ -77,8 +77,7 @@ func TestArchiveTravels(t *testing.T) {
 	}
 }
 
-// A stranger's memory reaches neither the disk nor the manifest, whatever its checksums
-// say.
+// Memory signed by an unknown key reaches neither the disk nor the manifest, even with correct checksums.
 func TestMemoryOfStrangersIsLeftOut(t *testing.T) {
 	forged := forge(t, nil)
 	for name, c := range map[string]struct {
@@ -111,8 +110,7 @@ func TestMemoryOfStrangersIsLeftOut(t *testing.T) {
 	}
 }
 
-// forge is an archive with memory that somebody made up, with right checksums, and
-// signed if there is a key.
+// forge is an archive with forged memory and correct checksums, signed if there is a key.
 func forge(t *testing.T, key *Key) []byte {
 	return archive(t, plan{key: key, parts: []piece{{FilesTar, []byte("tar")}, {"memory/checkpoint.img", []byte("forged kernel")}}})
 }
@@ -185,7 +183,7 @@ func TestManifestsThatLie(t *testing.T) {
 	}
 }
 
-// One bit of the signed manifest, or of its signature, makes all of the difference.
+// Changing any bit of the signed manifest or its signature invalidates it.
 func TestEveryBitOfASignatureCounts(t *testing.T) {
 	_, m := sealed(t)
 	text, err := json.Marshal(m)
@@ -219,7 +217,7 @@ func TestKeysAreRead(t *testing.T) {
 	}
 }
 
-// A bomb is a little archive that unpacks to a lot.
+// A bomb is a small archive that unpacks to much data.
 func TestBombs(t *testing.T) {
 	const claimed = 64 << 20
 	bomb := archive(t, plan{parts: []piece{{FilesTar, bytes.Repeat([]byte{7}, claimed)}}})
@@ -263,7 +261,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// A manifest is refused before a byte of what it lists is written.
+// A manifest is refused before any file that it lists is written.
 func TestRefusedBeforeTheFirstByte(t *testing.T) {
 	dir := t.TempDir()
 	o := unlimited("")
@@ -282,8 +280,7 @@ func TestRefusedBeforeTheFirstByte(t *testing.T) {
 	}
 }
 
-// What was signed may be encrypted with a passphrase that costs as much as ours does,
-// and no more.
+// The work factor of a passphrase may be as high as ours, but not higher.
 func TestWorkFactors(t *testing.T) {
 	for _, factor := range []int{workFactor, workFactor + 1, 21, 22} {
 		var b bytes.Buffer
@@ -300,7 +297,7 @@ func TestWorkFactors(t *testing.T) {
 	}
 }
 
-// Passphrases are tried one after the other: each takes a quarter of a gigabyte.
+// Passphrases are tried one at a time, since each takes 256 MB of memory.
 func TestOneScryptAtATime(t *testing.T) {
 	locked := exported(t, "correct horse", ours)
 	release, err := takeScryptTurn(t.Context())

@@ -25,7 +25,7 @@ type piece struct {
 	data []byte
 }
 
-// plan is an archive that somebody makes up. What is not said is right.
+// plan describes a forged archive. Fields that are not set are correct.
 type plan struct {
 	parts  []piece
 	skip   string                  // is listed and not there
@@ -116,8 +116,7 @@ func pack(t *testing.T, fill func(*tar.Writer)) []byte {
 	return b.Bytes()
 }
 
-// headersWithoutEnd is a tar of so many bytes, of headers that belong to a file that
-// never comes.
+// headersWithoutEnd is a tar of a given size, made of headers for a file that never follows.
 func headersWithoutEnd(t *testing.T, size int) []byte {
 	t.Helper()
 	var one bytes.Buffer
@@ -143,13 +142,13 @@ func headersWithoutEnd(t *testing.T, size int) []byte {
 	return b.Bytes()
 }
 
-// skippable is a frame that decoders pass over.
+// skippable is a frame that decoders skip.
 func skippable(size uint32) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 0x184D2A50)
 	return append(binary.LittleEndian.AppendUint32(b, size), make([]byte, size)...)
 }
 
-// counted counts what is read.
+// counted counts the bytes that are read.
 type counted struct {
 	r io.Reader
 	n int64
@@ -179,7 +178,7 @@ func written(t *testing.T, dir string) (sum int64) {
 	return sum
 }
 
-// watched is a context that tells when two wait for its end.
+// watched is a context that signals when two goroutines wait for its end.
 type watched struct {
 	context.Context
 	mu    sync.Mutex

@@ -62,7 +62,7 @@ func TestSparseFilesHaveTheCRCOfTheWhole(t *testing.T) {
 		if got.CRC32C != whole.CRC32C || got.Size != whole.Size || got.Stored >= size+sparseBlock {
 			t.Errorf("got %+v, want %+v", got, whole)
 		}
-		// The same bytes without holes.
+		// The same content without holes.
 		full, err := os.ReadFile(filepath.Join(dir, "ram"))
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestSparseFilesHaveTheCRCOfTheWhole(t *testing.T) {
 	}
 }
 
-// blocksSHA is the SHA-256 of a sparse file as the format says it.
+// blocksSHA is the SHA-256 of a sparse file as the format defines it.
 func blocksSHA(full []byte) string {
 	h := sha256.New()
 	for i := 0; i*sparseBlock < len(full); i++ {
@@ -94,7 +94,7 @@ func blocksSHA(full []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sparseSnapshot is a snapshot of much memory with little in it.
+// sparseSnapshot is a snapshot of a large, mostly empty memory.
 func sparseSnapshot(t *testing.T) (string, *Manifest) {
 	t.Helper()
 	dir := t.TempDir()
@@ -114,7 +114,7 @@ func sparseSnapshot(t *testing.T) (string, *Manifest) {
 	return dir, m
 }
 
-func TestASparseSnapshotCountsWhatItTakesUp(t *testing.T) {
+func TestASparseSnapshotCountsItsAllocatedSize(t *testing.T) {
 	dir, m := sparseSnapshot(t)
 	if m.Size() > 4<<20 {
 		t.Errorf("it counts as %d bytes", m.Size())
@@ -142,7 +142,7 @@ func TestADamagedSparseFileIsFound(t *testing.T) {
 	}
 }
 
-func TestASparseSnapshotTravelsAsOne(t *testing.T) {
+func TestASparseSnapshotStaysSparseInTransit(t *testing.T) {
 	dir, m := sparseSnapshot(t)
 	var archive bytes.Buffer
 	if err := Export(t.Context(), &archive, dir, m, "", ours); err != nil {

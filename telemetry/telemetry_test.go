@@ -75,7 +75,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-func TestAFailedCensusLeavesTheRest(t *testing.T) {
+func TestAFailedCensusKeepsOtherMetrics(t *testing.T) {
 	m := telemetry.New("v1", func(context.Context) (telemetry.Census, error) { return telemetry.Census{}, errors.New("no store") })
 	used(m)
 	if got := scrape(t, m); !strings.Contains(got, "bothy_events_total") || strings.Contains(got, "bothy_sandboxes{") {
@@ -83,7 +83,7 @@ func TestAFailedCensusLeavesTheRest(t *testing.T) {
 	}
 }
 
-// The dashboard asks for nothing that there is not.
+// The dashboard uses only metrics that exist.
 func TestDashboard(t *testing.T) {
 	b, err := os.ReadFile("../docs/grafana-dashboard.json")
 	if err != nil {

@@ -33,7 +33,7 @@ func newClient(q *agentstest.Service) anthropic.Client {
 	return anthropic.Client{Options: opts, Beta: anthropic.NewBetaService(opts...)}
 }
 
-// converse is what a worker of the official SDKs must be able to do against the service, without a fault.
+// converse goes through everything that a worker of the official SDKs must be able to do with the service.
 func converse(t *testing.T, q *agentstest.Service, memories string) {
 	store := q.MemoryStore(memories, "read_write", map[string]string{"/a.md": "one", "/b.md": "two", "/c.md": "three"})
 	s := q.Session(nil, store)
@@ -82,7 +82,7 @@ func TestGoWorker(t *testing.T) {
 	}
 }
 
-// So does Python's, where BOTHY_AGENTS_PYTHON is a Python that has requirements.txt.
+// The Python SDK's worker too, if BOTHY_AGENTS_PYTHON names a Python with requirements.txt.
 func TestPythonWorker(t *testing.T) {
 	python := os.Getenv("BOTHY_AGENTS_PYTHON")
 	if python == "" {
@@ -104,7 +104,7 @@ func TestPythonWorker(t *testing.T) {
 	}
 }
 
-// What the service answers has all that the SDK's types require, and nothing that they do not have.
+// Answers of the service have all fields that the SDK's types require, and no others.
 func TestAnswers(t *testing.T) {
 	q := newService(t, time.Minute)
 	ctx, c := t.Context(), newClient(q)

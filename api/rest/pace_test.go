@@ -16,7 +16,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// trickle gives so many bytes every so often, and honours a deadline.
+// trickle returns a few bytes at an interval, and honours a deadline.
 type trickle struct {
 	every    time.Duration
 	bytes    int
@@ -37,7 +37,7 @@ func (s *trickle) Read(b []byte) (int, error) {
 	return min(s.bytes, len(b)), nil
 }
 
-// A sender who trickles is cut off after a while, and one that is slow and steady is not.
+// A sender that trickles is cut off after a while, but not one that is slow and steady.
 func TestPace(t *testing.T) {
 	for name, c := range map[string]struct {
 		sender trickle

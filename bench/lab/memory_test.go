@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMemoriesCountsWhatIsSharedOnce looks at a process, one that shares its memory
-// as a child of vfork does until it executes something, and one that does not.
-func TestMemoriesCountsWhatIsSharedOnce(t *testing.T) {
+// TestSharedMemoryIsCountedOnce checks a process, one that shares its memory like a child of vfork before
+// it executes a program, and one that does not.
+func TestSharedMemoryIsCountedOnce(t *testing.T) {
 	if _, _, e := unix.Syscall6(unix.SYS_KCMP, uintptr(syscall.Getpid()), uintptr(syscall.Getpid()), kcmpVM, 0, 0, 0); e == unix.ENOSYS {
 		t.Skip("this kernel cannot compare processes")
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/bothy-dev/bothy/bench"
 )
 
-// fixed are names that others rely on.
+// fixed are names on which docs and scripts rely.
 const fixed = `create_pool create_exec_pool create_exec_cold burst100_create_exec_cold exec file_read_4k run_code_warm resume_small
 resume_512mb live_snapshot_small fork10 rollback idle_memory_mb live_sandboxes create_rate gateway_gbit_open gateway_gbit_restricted
 gateway_connects_open gateway_connects_restricted gateway_connect_slowest_open gateway_connect_slowest_restricted
@@ -46,7 +46,7 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereIsSaidToBeMissing(t *testing.T) {
+func TestMissingProgramsAreReported(t *testing.T) {
 	b := &bed{o: Options{Against: Rivals}, absent: map[string]string{"docker": "it is not installed"}}
 	r := &bench.Result{Against: map[string]*bench.Series{"runsc": {}}}
 	b.missingIn(r)
@@ -74,7 +74,7 @@ func TestNamesCanBePatterns(t *testing.T) {
 	}
 }
 
-// TestWorkWithoutMaterialsIsMissing measures nothing, so no server is asked.
+// TestWorkWithoutMaterialsIsMissing measures nothing, so it needs no server.
 func TestWorkWithoutMaterialsIsMissing(t *testing.T) {
 	o, err := Run(t.Context(), Options{Target: &bench.Target{}, Only: []string{"work_apt"}, Materials: t.TempDir()})
 	if err != nil || len(o.Results) != 0 || len(o.Missing) != 1 || !strings.Contains(o.Missing[0], "has not been fetched") {
@@ -82,9 +82,9 @@ func TestWorkWithoutMaterialsIsMissing(t *testing.T) {
 	}
 }
 
-// TestARunningServerIsNotMeasuredForWhatItCannotTell needs no server: what is left
-// out is left out before anything is asked.
-func TestARunningServerIsNotMeasuredForWhatItCannotTell(t *testing.T) {
+// TestUnsupportedMeasuresAreSkipped needs no server: measures that a running server cannot provide are
+// skipped before any request.
+func TestUnsupportedMeasuresAreSkipped(t *testing.T) {
 	o, err := Run(t.Context(), Options{Target: &bench.Target{}, Only: []string{"idle_memory_mb", "gateway_gbit_open"}})
 	if err != nil || len(o.Results) != 0 || len(o.Missing) != 2 {
 		t.Errorf("%+v, %v", o, err)

@@ -16,7 +16,7 @@ func result(name string, all []float64, off map[string][]float64) *bench.Result 
 	return bench.Compare(bench.Measure{Name: name, Unit: "ms"}, names, series, 0, 0)
 }
 
-func TestGainIsThatOfTurnsThatFollowEachOther(t *testing.T) {
+func TestGainComparesAdjacentTurns(t *testing.T) {
 	// The machine is slow in the second turn. A comparison of medians would say 80 %.
 	r := result("exec", []float64{10, 100, 10}, map[string][]float64{"batch": {18, 110, 11}})
 	gain, noise, ok := Gain(r, "batch")

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// here is the host itself, as it is.
+// here runs work on the host itself.
 type here struct{}
 
 func (here) Run(ctx context.Context, args ...string) (string, error) {
@@ -27,8 +27,8 @@ func (here) Unpack(_ context.Context, folder string, archive io.Reader) error {
 	return cmd.Run()
 }
 
-// TestTheWorkIsDone does a little of each work that needs nothing but the host. The
-// program itself compares what was done with what was asked for.
+// TestTheWorkIsDone runs a small amount of each work that needs only the host. The programs themselves
+// verify the result.
 func TestTheWorkIsDone(t *testing.T) {
 	for _, r := range Rows {
 		if len(r.Needs) > 0 {
@@ -49,7 +49,7 @@ func TestTheWorkIsDone(t *testing.T) {
 	}
 }
 
-// once does the work of a row, and returns what it took.
+// once does a row's work once and returns the time it took.
 func once(t *testing.T, s *Site, r Row, m *Materials, scale float64) (took float64, err error) {
 	err = s.Subject(r, m, scale).Once(t.Context(), func(measure string, value float64) {
 		if measure != r.Name {
@@ -60,7 +60,7 @@ func once(t *testing.T, s *Site, r Row, m *Materials, scale float64) (took float
 	return took, err
 }
 
-// says is a place where every command prints the same.
+// says is a place where every command prints the same output.
 type says string
 
 func (s says) Run(context.Context, ...string) (string, error) { return string(s), nil }
@@ -88,7 +88,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeFetchedIsSaid(t *testing.T) {
+func TestFailedFetchesAreReported(t *testing.T) {
 	t.Setenv("PATH", "")
 	m := &Materials{Cache: filepath.Join(t.TempDir(), "cache")}
 	if err := m.Fetch(t.Context(), Rows, func(string) {}); err != nil {
@@ -108,8 +108,8 @@ func TestWhatCannotBeFetchedIsSaid(t *testing.T) {
 	}
 }
 
-// TestWhatWasFetchedIsKept replaces what cannot be run here by a client that counts.
-func TestWhatWasFetchedIsKept(t *testing.T) {
+// TestFetchedMaterialsAreKept replaces clients that cannot run here with one that counts.
+func TestFetchedMaterialsAreKept(t *testing.T) {
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
 	client := fmt.Sprintf("#!/bin/sh\necho \"$@\" >>%s\necho deb >one.deb\n", calls)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain is also the process to which TestSignals sends signals: it answers each line.
+// TestMain is also the process to which TestSignals sends signals. It answers each line.
 func TestMain(m *testing.M) {
 	if os.Getenv("BOTHY_TEST_SURVIVOR") == "" {
 		os.Exit(m.Run())

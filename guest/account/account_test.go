@@ -117,8 +117,7 @@ func TestChangesAreSeen(t *testing.T) {
 	}
 }
 
-// A user who puts a pipe or a huge file in place of the database must not stop
-// the agent.
+// A user may replace the database with a pipe or a huge file, which must not stop the agent.
 func TestHostileDatabase(t *testing.T) {
 	db, dir := testDB(t)
 	p := filepath.Join(dir, "passwd")

@@ -98,7 +98,7 @@ func (c *e2b) do(method, path, contentType string, body io.Reader, header ...str
 	return res.StatusCode, b
 }
 
-// call does a unary call.
+// call makes a unary call.
 func (c *e2b) call(method, body string, header ...string) (int, map[string]any) {
 	c.Helper()
 	status, b := c.do("POST", method, "application/json", strings.NewReader(body), header...)
@@ -109,8 +109,8 @@ func (c *e2b) call(method, body string, header ...string) (int, map[string]any) 
 	return status, v
 }
 
-// stream does a call with many answers, and returns them with the last one,
-// which says how the stream ended.
+// stream makes a call with many answers, and returns them and the last one, which says how the stream
+// ended.
 func (c *e2b) stream(method, body string, header ...string) (events []map[string]any, end map[string]any) {
 	c.Helper()
 	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body)))
@@ -139,7 +139,7 @@ func dig(v any, path ...string) any {
 	return v
 }
 
-func TestProcessesAsE2BKnowsThem(t *testing.T) {
+func TestProcessesInE2BsProtocol(t *testing.T) {
 	c := newE2B(t)
 	events, end := c.stream("/process.Process/Start",
 		`{"process":{"cmd":"/bin/sh","args":["-c","echo $OWN$A; echo e >&2; exit 3"],"envs":{"A":"2"},"cwd":"/"},"stdin":false,"unknownField":1}`)
@@ -178,7 +178,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-func TestFilesAsE2BKnowsThem(t *testing.T) {
+func TestFilesInE2BsProtocol(t *testing.T) {
 	c := newE2B(t)
 	path := url.QueryEscape(c.dir + "/a/ü.txt")
 	status, b := c.do("POST", "/files?path="+path, "application/octet-stream", strings.NewReader("hello"))
@@ -256,7 +256,7 @@ func TestPolledWatch(t *testing.T) {
 	if err := os.WriteFile(c.dir+"/x", []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for { // the event comes in a moment
+	for { // the event arrives asynchronously
 		_, v = c.call("/filesystem.Filesystem/GetWatcherEvents", `{"watcherId":"`+id+`"}`)
 		if events, _ := v["events"].([]any); len(events) > 0 {
 			if dig(events[0], "name") != "x" || dig(events[0], "type") != "EVENT_TYPE_CREATE" || dig(events[0], "entry", "path") != c.dir+"/x" {
@@ -352,7 +352,7 @@ func TestBothVersionsOfHTTPAreServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() // ends Serve with an error, which here is no matter
+	defer l.Close() // ends Serve with an error, which does not matter here
 	go shared().server.Serve(l)
 	for _, version := range []int{1, 2} {
 		var p http.Protocols

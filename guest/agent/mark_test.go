@@ -47,7 +47,7 @@ func TestMark(t *testing.T) {
 		leave(what[:2]+"3\n", false)
 		leave(what[:2]+"4\n", true)
 	}
-	// Elsewhere a reader could see half of it.
+	// Elsewhere a reader could see a partial file.
 	a.sentry = false
 	a.identity.mark.close()
 	a.identity.mark = nil

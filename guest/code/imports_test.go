@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Import statements work in pieces of JavaScript, also again, and what only looks
-// like one stays.
+// Import statements work in JavaScript code, even repeatedly, and text that only looks like one is not
+// changed.
 func TestJavaScriptImports(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {

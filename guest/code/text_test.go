@@ -11,8 +11,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// The marks that separate pieces of code are found however the output is cut,
-// and characters stay whole.
+// The marks between executions are found however the output is split, and characters are not split.
 func TestCutter(t *testing.T) {
 	const mark = "\x1eMARK\x1e"
 	text := "a\x1eb ü\x1eMAR" + mark + "€" + mark + mark + "end\xff\x1eMARK"
@@ -93,7 +92,7 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-// What the shell is told about variables is taken as it is, whatever it holds.
+// Values of variables reach the shell unchanged, whatever they contain.
 func TestShellQuoting(t *testing.T) {
 	hostile := map[string]string{
 		"A": "'; touch /tmp/owned; '", "B": "$(touch /tmp/owned)\n`x`", "C D": "no name", "1E": "no name", "_f": "\\\"ü",

@@ -43,7 +43,7 @@ func start(t *testing.T, s Spec) *Process {
 	return p
 }
 
-// collect returns what a command writes from an offset on, by stream.
+// collect returns a command's output from an offset, by stream.
 func collect(t *testing.T, p *Process, from int64) map[Stream]string {
 	t.Helper()
 	r := p.Attach(from)
@@ -216,7 +216,7 @@ func TestTimeoutKillsTheWholeTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Close()
-	p.timeout() // the clock's part is done by hand
+	p.timeout() // instead of waiting for the clock
 	e := exit(t, p)
 	if !e.TimedOut || e.Signal != syscall.SIGKILL || e.Hint == "" {
 		t.Errorf("exit %+v", e)
@@ -271,8 +271,8 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// A server left in the background keeps the output open, and must neither hold
-// up the command's end nor lose what it writes later.
+// A server left in the background keeps the output open. It must neither delay the command's end nor
+// lose later output.
 func TestBackgroundChildDoesNotHoldUpTheEnd(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "go")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -369,7 +369,7 @@ func TestTerminal(t *testing.T) {
 func TestKillLargestMarksItsCommand(t *testing.T) {
 	p := start(t, sh("head -c 64m /dev/zero | tail -c 64m | (sleep 300; cat >/dev/null)"))
 	var v Victim
-	for { // until tail holds its part
+	for { // until tail has allocated its memory
 		var ok bool
 		var err error
 		if v, ok, err = largest(); err != nil {
@@ -391,7 +391,7 @@ func TestKillLargestMarksItsCommand(t *testing.T) {
 	}
 }
 
-// largest looks as KillLargest does, and kills nothing.
+// largest selects a process as KillLargest does, but kills nothing.
 func largest() (Victim, bool, error) {
 	m := manager()
 	m.mu.Lock()
@@ -399,7 +399,7 @@ func largest() (Victim, bool, error) {
 	return m.largest()
 }
 
-// eventually waits until a condition holds that is looked at under the manager's lock.
+// eventually waits for a condition, which is evaluated with the manager's lock held.
 func eventually(t *testing.T, what string, holds func(m *Manager) bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -428,7 +428,7 @@ func TestReaperWaitsWhenNothingHasEndedForLong(t *testing.T) {
 		})
 	})
 	server := start(t, sh("exec sleep 1000"))
-	for range 2 { // it waits again after it was woken
+	for range 2 { // it waits again after a wake-up
 		eventually(t, "the reaper waits", func(m *Manager) bool { return m.vain > quietLooks })
 		if p := start(t, sh("exit 3")); exit(t, p).Code != 3 {
 			t.Errorf("a command ended with %+v while another runs", exit(t, p))

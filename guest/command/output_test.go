@@ -15,7 +15,7 @@ func testOutput(limit int) *output {
 	return &output{limit: limit, total: new(atomic.Int64), maxTotal: 1 << 30}
 }
 
-// fill appends n bytes that tell their own offsets.
+// fill appends n bytes that encode their own offsets.
 func fill(o *output, s Stream, n int) {
 	for n > 0 {
 		p := make([]byte, min(n, 1000))
@@ -116,7 +116,7 @@ func TestReadersTickAndGiveUp(t *testing.T) {
 	}
 }
 
-// Two streams, many sizes, readers from anywhere: each byte once and in order.
+// With two streams, many sizes, and readers from any offset, each byte arrives once and in order.
 func TestOutputAtRandom(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	o := testOutput(200_000)

@@ -14,7 +14,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// names unpacks nothing: it returns what an archive has, links with targets.
+// names lists the entries of an archive, links with their targets.
 func names(t *testing.T, r io.Reader) []string {
 	t.Helper()
 	var out []string
@@ -83,7 +83,7 @@ func TestArchiveKeepsHardLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b, without bytes.Buffer
-	for range 2 { // the second time over what is there
+	for range 2 { // the second time over existing files
 		b.Reset()
 		if err := f.ReadArchive(nil, src, &b, bothy.ArchiveOptions{Gzip: true}); err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func TestArchiveKeepsHardLinks(t *testing.T) {
 	if err := errors.Join(err1, err2); err != nil || !os.SameFile(first, second) || content(t, dst+"/d/b") != "one" {
 		t.Errorf("unpacked as two: %v", err)
 	}
-	// Where the first name is left out, the second has the content.
+	// If the first name is excluded, the second has the content.
 	if err := f.ReadArchive(nil, src, &without, bothy.ArchiveOptions{Exclude: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}

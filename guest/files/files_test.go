@@ -97,7 +97,7 @@ func TestWriteAndRead(t *testing.T) {
 	if b, _ := io.ReadAll(file); string(b) != "hello" || info.Size != 5 {
 		t.Errorf("read %q, %+v", b, info)
 	}
-	// Writing again keeps the mode that is there.
+	// Writing again keeps the existing mode.
 	if info, err = f.Write(nil, path, strings.NewReader("x"), WriteOptions{}); err != nil || Bits(info.Mode) != 0o4750 {
 		t.Errorf("mode after rewriting: %v, %v", info.Mode, err)
 	}
@@ -144,7 +144,7 @@ func TestWriteFollowsLinks(t *testing.T) {
 	wantCode(t, err, bothy.CodePathInvalid)
 }
 
-// Nothing that can be put in a file's place may make the agent hang.
+// No special file may make the agent hang.
 func TestOddFiles(t *testing.T) {
 	f, dir := testFS(), t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -216,8 +216,7 @@ func TestAccessIsTheUsers(t *testing.T) {
 	file.Close()
 }
 
-// Rights belong to a thread: while one user's request is served, another's must
-// not see them.
+// Credentials belong to a thread: one user's must not be visible to concurrent requests of another.
 func TestRightsDoNotLeakBetweenRequests(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
@@ -373,7 +372,7 @@ func TestArchiveRoundTrip(t *testing.T) {
 	if err := f.ReadArchive(nil, src, &b, bothy.ArchiveOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time over what is there
+	for range 2 { // the second time over existing files
 		if err := f.WriteArchive(nil, dir+"/dst", bytes.NewReader(b.Bytes())); err != nil {
 			t.Fatal(err)
 		}
@@ -399,7 +398,7 @@ func TestArchiveRoundTrip(t *testing.T) {
 	wantCode(t, f.ReadArchive(nil, dir+"/none", &one, bothy.ArchiveOptions{}), bothy.CodeFileNotFound)
 }
 
-func TestArchivesCannotClimbOut(t *testing.T) {
+func TestArchivesCannotEscape(t *testing.T) {
 	f := testFS()
 	file, link := byte(tar.TypeReg), byte(tar.TypeSymlink)
 	for name, entries := range map[string][]tar.Header{
@@ -426,7 +425,7 @@ func TestArchivesCannotClimbOut(t *testing.T) {
 	}
 }
 
-// A file unpacked over a link replaces the link and not what it leads to.
+// A file unpacked over a link replaces the link, not its target.
 func TestArchiveReplacesLinks(t *testing.T) {
 	f, dir := testFS(), t.TempDir()
 	write(t, dir+"/victim", "precious")

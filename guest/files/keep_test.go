@@ -13,8 +13,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// shared is a folder that everybody may write, with files of root's in it and a
-// folder that only root may write.
+// shared is a world-writable folder with files of root, and a folder that only root may write.
 func shared(t *testing.T) (dir string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -58,20 +57,20 @@ func TestWriteKeepsOwnerModeAndLinks(t *testing.T) {
 	if err != nil || info.UID != 0 || info.Size != 3 || content(t, other) != "new" {
 		t.Errorf("%+v, %v, %q", info, err, content(t, other))
 	}
-	// The kernel takes away what would let the writer become the owner.
+	// The kernel clears bits that would give the writer the owner's rights.
 	if st := status(t, path); st.Mode&0o7777 != 0o666 || st.Nlink != 2 || st.Uid != 0 {
 		t.Errorf("%+v", st)
 	}
 	if _, err := f.Write(stranger, path, strings.NewReader("x"), WriteOptions{Mode: 0o600}); bothy.ErrorCode(err) != bothy.CodePermission || content(t, path) != "new" {
 		t.Errorf("another's mode was set: %v, %q", err, content(t, path))
 	}
-	// root's own writing leaves the owner alone, too.
+	// Writes of root keep the owner too.
 	mine := filepath.Join(dir, "mine")
 	put(t, mine, 0o640, 4321)
 	if info, err := f.Write(nil, mine, strings.NewReader("by root"), WriteOptions{}); err != nil || info.UID != 4321 || Bits(info.Mode) != 0o640 {
 		t.Errorf("%+v, %v", info, err)
 	}
-	// A file of one's own with one name is replaced in one step.
+	// A user's own file with one name is replaced atomically.
 	before := status(t, mine).Ino
 	if _, err := f.Write(stranger, mine, strings.NewReader("x"), WriteOptions{}); err != nil || status(t, mine).Ino == before {
 		t.Errorf("it was written over: %v", err)
@@ -96,7 +95,7 @@ func TestWriteRefusesWhatTheUserMayNotWrite(t *testing.T) {
 			t.Errorf("%s: atomic: %+v, %v", name, info, err)
 		}
 	}
-	// In a folder that is not the user's, a file that is can be written.
+	// A user's own file in another's folder can be written.
 	closed := filepath.Join(dir, "closed")
 	if err := os.Mkdir(closed, 0o755); err != nil {
 		t.Fatal(err)
@@ -106,7 +105,7 @@ func TestWriteRefusesWhatTheUserMayNotWrite(t *testing.T) {
 	if _, err := f.Write(stranger, path, strings.NewReader("x"), WriteOptions{}); err != nil || content(t, path) != "x" {
 		t.Errorf("%v, %q", err, content(t, path))
 	}
-	// Nor does a writer who breaks off change a file that is written over.
+	// Nor does an interrupted write change a file that is overwritten in place.
 	_, err := f.Write(stranger, path, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(syscall.ECONNRESET)), WriteOptions{})
 	if err == nil || content(t, path) != "x" {
 		t.Errorf("%v, %q", err, content(t, path))

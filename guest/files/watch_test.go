@@ -40,7 +40,7 @@ func TestWatchOfAFolderAlone(t *testing.T) {
 	if _, err := f.Write(nil, dir+"/file", strings.NewReader("x"), WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []string{EventCreate, EventWrite} { // and nothing of how it was written
+	for _, kind := range []string{EventCreate, EventWrite} { // and no event about how it was written
 		if e := next(t, w); e != (Event{kind, dir + "/file", "file"}) {
 			t.Errorf("got %+v, want %s", e, kind)
 		}
@@ -60,9 +60,9 @@ func TestWatchOfAFolderAlone(t *testing.T) {
 	}
 }
 
-// What comes into a new folder between the watch and the look at it is found
-// by both, and told once. A watch set ahead has the kernel tell of all of it.
-func TestWatchTellsOfANewFileInANewFolderOnce(t *testing.T) {
+// A file created in a new folder between setting its watch and listing it is found by both, and must be
+// reported once.
+func TestWatchReportsANewFileInANewFolderOnce(t *testing.T) {
 	f, dir := testFS(), t.TempDir()
 	w, err := f.Watch(nil, dir, true)
 	if err != nil {
@@ -99,7 +99,7 @@ func TestWatchTellsOfANewFileInANewFolderOnce(t *testing.T) {
 	if len(seen) != 5 {
 		t.Errorf("saw %v", seen)
 	}
-	// What is replaced later is news again.
+	// A later replacement is reported again.
 	write(t, dir+"/other", "y")
 	if err := os.Rename(dir+"/other", dir+"/new/file"); err != nil {
 		t.Fatal(err)

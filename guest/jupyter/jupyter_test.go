@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// fakeKernel answers as a kernel does, by a function for what it is told to
-// run. Its replies come back to that function's out.
+// fakeKernel answers as a kernel does, with a function that runs code. The client's replies are sent to
+// that function's out.
 type fakeKernel struct {
 	t    *testing.T
 	conn *Connection
@@ -87,7 +87,7 @@ func (k *fakeKernel) serveShell(s *socket) {
 	}
 }
 
-// answer runs what is asked for and replies to the header that it came with.
+// answer runs a request and replies to its header.
 func (k *fakeKernel) answer(shell *socket, m incoming, parent []byte) {
 	iopub := <-k.iopub
 	defer func() { k.iopub <- iopub }()
@@ -194,9 +194,8 @@ func TestKernelThatDies(t *testing.T) {
 	}
 }
 
-// A kernel that says more than anybody takes must not fill the agent's memory,
-// and its end must still be heard.
-func TestOutputThatNobodyTakesIsBounded(t *testing.T) {
+// A kernel whose output nobody reads must not fill the agent's memory, and its end must still be noticed.
+func TestUnreadOutputIsBounded(t *testing.T) {
 	text := strings.Repeat("x", 1<<20)
 	sent := make(chan struct{})
 	conn := startFake(t, func(code string, out func(string, any)) {
@@ -236,7 +235,7 @@ func TestMessagesThatAreNotTheKernels(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestNoKernel(t *testing.T) {
 	conn, err := NewConnection(t.TempDir(), os.Getuid(), os.Getgid())
 	if err != nil {
 		t.Fatal(err)
@@ -251,7 +250,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// buffer is a connection that holds what will be read from it.
+// buffer is a connection with fixed data to read.
 type buffer struct {
 	net.Conn
 	io.Reader

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestProgramIsFoundBesideBothyFirst(t *testing.T) {
+func TestProgramIsFoundNextToBothyFirst(t *testing.T) {
 	beside, path := t.TempDir(), t.TempDir()
 	t.Setenv("PATH", path)
 	if _, err := find(beside); !errors.Is(err, ErrNotInstalled) {
@@ -33,7 +33,7 @@ func TestExecHandsTheRequestOver(t *testing.T) {
 		want.Bothy = os.Getenv("BENCHRUN_TEST_EXEC")
 		t.Fatal(Exec(want))
 	}
-	// It leaves its environment in a file.
+	// It writes its environment to a file.
 	script := "#!/bin/sh\n[ $# = 0 ] && printf %s \"$" + env + "\" >\"$0.request\"\n"
 	program := filepath.Join(filepath.Dir(want.Bothy), Program)
 	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {

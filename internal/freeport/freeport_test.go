@@ -13,7 +13,7 @@ import (
 
 const elsewhere = "BOTHY_TEST_FREEPORT"
 
-// TestMain is another process as well, which takes ports until its input ends.
+// TestMain is also another process, which takes ports until its input ends.
 func TestMain(m *testing.M) {
 	if os.Getenv(elsewhere) == "" {
 		os.Exit(m.Run())
@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
-// Nobody gets an address that another has, in this process or in others, though nobody
-// listens there yet; and no connection to somewhere gets one of its ports.
+// An address is given out once, in this process and others, even before anything listens there; and no
+// outgoing connection gets one of these ports.
 func TestAddressesAreTakenOnce(t *testing.T) {
 	seen := map[string]bool{}
 	see := func(address string) {

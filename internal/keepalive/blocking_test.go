@@ -12,8 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/keepalive"
 )
 
-// A server that has one thread must not wait for the next request on a connection
-// that is idle while others wait for it.
+// A server with one thread must not wait for the next request on an idle connection while others wait.
 func TestAServerWithOneThreadIsNotBlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := oneByOne(t, func(c net.Conn, requests func() *http.Request) {
@@ -26,8 +25,7 @@ func TestAServerWithOneThreadIsNotBlocked(t *testing.T) {
 		})
 		pool := keepalive.NewPool(clock{})
 		m := machine(t, pool, map[uint16]*port{80: p})
-		// together sends a slow request and, while it is served, another one, and
-		// returns how long that took.
+		// together sends a slow request and another one meanwhile, and returns how long the other took.
 		together := func() time.Duration {
 			done := make(chan struct{})
 			go func() { defer close(done); wantFetch(t, m, 80, "/slow", "ok") }()
@@ -43,7 +41,7 @@ func TestAServerWithOneThreadIsNotBlocked(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 		}
-		// It is known now, and nothing is kept for it.
+		// The server is now known to be blocking, so no connection is kept.
 		if took := together(); took != 90*time.Millisecond {
 			t.Errorf("the second request took %v", took)
 		}
@@ -58,8 +56,8 @@ func TestAServerWithOneThreadIsNotBlocked(t *testing.T) {
 	})
 }
 
-// An answer that takes its time is no reason to close what is in use or of use.
-func TestASlowAnswerIsNoBlockedServer(t *testing.T) {
+// A slow answer is no reason to close connections in use or stop keeping them.
+func TestASlowAnswerIsNotABlockedServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/slow" {

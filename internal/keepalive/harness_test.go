@@ -45,7 +45,7 @@ func (h *half) set(f func()) {
 	h.changed.Broadcast()
 }
 
-// wire is one end of a connection in memory. It can tell whether it is quiet.
+// wire is one end of a connection in memory, which knows whether it is quiet.
 type wire struct{ in, out *half }
 
 func pipe() (near, far *wire) {
@@ -139,7 +139,7 @@ func (p *port) dial() (net.Conn, error) {
 	return near, nil
 }
 
-// serve has a server of net/http on a new port.
+// serve starts a net/http server on a new port.
 func serve(t *testing.T, h http.HandlerFunc) *port {
 	p := newPort(t)
 	s := &http.Server{Handler: h}
@@ -148,8 +148,8 @@ func serve(t *testing.T, h http.HandlerFunc) *port {
 	return p
 }
 
-// raw has each connection to a new port served by f, with the requests that come
-// over it. Each connection has a goroutine if all have one.
+// raw serves each connection to a new port with f, which gets its requests. Each connection has a
+// goroutine unless they are served one by one.
 func raw(t *testing.T, f func(c net.Conn, requests func() *http.Request)) *port {
 	return accept(t, func(serve func()) { go serve() }, f)
 }
@@ -183,7 +183,7 @@ func accept(t *testing.T, start func(func()), f func(c net.Conn, requests func()
 	return p
 }
 
-// machine is one with a server on each of some ports.
+// machine is a machine with a server on each of some ports.
 func machine(t *testing.T, pool *keepalive.Pool, ports map[uint16]*port) *keepalive.Conns {
 	m := pool.Machine(func(_ context.Context, n uint16) (net.Conn, error) {
 		if ports[n] == nil {
@@ -195,7 +195,7 @@ func machine(t *testing.T, pool *keepalive.Pool, ports map[uint16]*port) *keepal
 	return m
 }
 
-// one is a machine with one server, on port 80.
+// one is a machine with a server on port 80.
 func one(t *testing.T, p *port) *keepalive.Conns {
 	return machine(t, keepalive.NewPool(clock{}), map[uint16]*port{80: p})
 }
@@ -208,7 +208,7 @@ func get(ctx context.Context, m *keepalive.Conns, n uint16, path string) (*http.
 	return m.RoundTrip(req, n)
 }
 
-// fetch is get for the whole answer.
+// fetch is get with the whole answer.
 func fetch(ctx context.Context, m *keepalive.Conns, n uint16, path string) (string, error) {
 	res, err := get(ctx, m, n, path)
 	if err != nil {

@@ -50,7 +50,7 @@ func TestAConnectionIsKeptUntilItIsIdle(t *testing.T) {
 	})
 }
 
-// Ids and ports may be the same: what counts is the machine.
+// Machines may have equal ids and ports; connections belong to a machine.
 func TestConnectionsAreNotMixedUp(t *testing.T) {
 	pool := keepalive.NewPool(clock{})
 	var wait sync.WaitGroup
@@ -136,8 +136,8 @@ func TestAServerMayCloseWhenItLikes(t *testing.T) {
 	}
 }
 
-// What fails on a new connection has failed.
-func TestFailuresAreTold(t *testing.T) {
+// A failure on a new connection is returned.
+func TestFailuresAreReturned(t *testing.T) {
 	long := "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", keepalive.MaxHeader) + "\r\n\r\n"
 	for say, want := range map[string]string{
 		"":                 "EOF",
@@ -176,8 +176,8 @@ func TestInformationalAnswersArePassedOn(t *testing.T) {
 	}
 }
 
-// Servers that say that they close, or speak HTTP/1.0, get a connection each.
-func TestWhatIsNotToBeKeptIsNot(t *testing.T) {
+// Servers that close connections or speak HTTP/1.0 get a new connection for each request.
+func TestUnkeepableConnectionsAreNotKept(t *testing.T) {
 	for _, head := range []string{
 		"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n", "HTTP/1.0 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n",
@@ -280,7 +280,7 @@ func TestGivingUpBeforeAnAnswer(t *testing.T) {
 	})
 }
 
-func TestWhatIsKeptIsBounded(t *testing.T) {
+func TestKeptConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Millisecond) }
 		pool := keepalive.NewPool(clock{})

@@ -21,7 +21,7 @@ const (
 	end   = "```\n"
 )
 
-// packages asks go list what imports what.
+// packages runs go list for the imports of all packages.
 func packages(t *testing.T) (list []Package) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
@@ -43,8 +43,8 @@ func packages(t *testing.T) (list []Package) {
 	}
 }
 
-// TestArrows fails on an import that is not allowed, and keeps the picture in
-// docs/architecture.md true: go test ./internal/layers -update
+// TestArrows fails for an import that is not allowed, and compares the picture in docs/architecture.md,
+// which go test ./internal/layers -update draws.
 func TestArrows(t *testing.T) {
 	arrows, wrong := Check(packages(t))
 	for _, w := range wrong {

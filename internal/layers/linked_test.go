@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestProgramsLinkNothingForTests fails when a program that is installed contains what only
-// tests, measurements or the build need.
+// TestProgramsLinkNothingForTests fails if an installed program contains packages that only tests,
+// measurements or the build need.
 func TestProgramsLinkNothingForTests(t *testing.T) {
 	for _, program := range []string{"bothy", "guest", "sentry", "vminit"} {
 		cmd := exec.Command("go", "list", "-deps", "./cmd/"+program)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestLifecycleReadsDownwards keeps the files of lifecycle in an order in which verbs come
-// before what they are made of. -v prints what runs backwards.
+// TestLifecycleReadsDownwards keeps the files of lifecycle in an order in which verbs come before their
+// parts. -v prints the references that run backwards.
 func TestLifecycleReadsDownwards(t *testing.T) {
 	uses, backwards, err := Backwards("../../lifecycle", "Service")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Readers see the old text or the new one, and nothing else is left in the folder.
+// Readers see the old or the new text, and no temporary file is left.
 func TestReadersSeeWholeFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")

@@ -41,7 +41,7 @@ func TestMapNamesEveryFolder(t *testing.T) {
 	}
 }
 
-// holdsFiles tells a folder from what is left of one that was moved.
+// holdsFiles reports whether a folder has files, unlike the remains of one that was moved.
 func holdsFiles(dir string) (found bool) {
 	_ = filepath.WalkDir(filepath.Join(root, dir), func(_ string, e fs.DirEntry, err error) error {
 		if found = found || err == nil && !e.IsDir(); found {
@@ -52,7 +52,7 @@ func holdsFiles(dir string) (found bool) {
 	return found
 }
 
-// TestNamedFilesExist follows each path that the text names.
+// TestNamedFilesExist checks each path in the text.
 func TestNamedFilesExist(t *testing.T) {
 	n := 0
 	for _, m := range regexp.MustCompile("`([a-z0-9_]+(?:/[A-Za-z0-9_.-]+)+)`").FindAllStringSubmatch(page(t), -1) {
@@ -69,8 +69,8 @@ func TestNamedFilesExist(t *testing.T) {
 	}
 }
 
-// TestCommandsExist asks make for each command of a block without running it, and reads
-// the suites' names, which are all that RUN may be.
+// TestCommandsExist checks that make knows each command in a block, and compares the names of the suites,
+// which are the values of RUN.
 func TestCommandsExist(t *testing.T) {
 	text := page(t)
 	n := 0
