@@ -67,6 +67,9 @@ func (s *Service) watchCheckpoints(l *instance.Instance, sb *store.Sandbox) {
 			saved = *at
 		}
 	}
+	if now := s.clock.Now(); saved.After(now) {
+		saved = now // it was saved on a host whose clock is ahead
+	}
 	l.Checkpoints.Start(saved, func() (stop func() bool) { return s.checkpointAfter(l, max(0, saved.Add(every).Sub(s.clock.Now()))) })
 }
 
@@ -155,7 +158,7 @@ func (s *Service) isUploadingLast(ctx context.Context, sb *store.Sandbox, every 
 	if s.remote == nil || len(sb.Checkpoints) == 0 {
 		return false
 	}
-	n, err := s.o.Store.Snapshot(ctx, sb.Checkpoints[0])
+	n, err := s.timedSnapshot(ctx, sb.Checkpoints[0])
 	return err == nil && n.Durable != bothy.DurableStore && s.clock.Now().Sub(n.CreatedAt) < max(storePatience, 3*every)
 }
 

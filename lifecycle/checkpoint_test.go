@@ -54,6 +54,26 @@ func (w *world) wantPoints(when, id string, want int) []string {
 	return ids
 }
 
+// A sandbox that comes from a host whose clock is ahead does not go without checkpoints until then.
+func TestCheckpointsAfterAHostWhoseClockIsAhead(t *testing.T) {
+	w := newWorld(t)
+	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	w.clock.pass(every)
+	first := w.wantPoints("at first", id, 1)
+	row := w.row(id)
+	later := row.CheckpointAt.Add(3 * time.Hour)
+	row.CheckpointAt = &later
+	if err := w.store.PutSandbox(t.Context(), row); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
+	w.clock.pass(every)
+	if now := w.wantPoints("then", id, 1); now[0] == first[0] {
+		t.Error("no checkpoint was taken")
+	}
+}
+
 func TestCheckpointsAreTaken(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})

@@ -75,6 +75,9 @@ type Options struct {
 	// TreeBudgets reads the budgets of trees that other hosts that share the store may have changed.
 	// Optional.
 	TreeBudgets func(ctx context.Context, roots []string) (map[string]float64, error)
+	// TimedSnapshot returns a snapshot, which another host may have taken, with its time by this host's
+	// clock (see store.Hosts). Optional.
+	TimedSnapshot func(ctx context.Context, id string) (*bothy.Snapshot, error)
 	// ClaimDead makes this host the owner of a paused sandbox of a dead host (see store.Hosts).
 	// Optional.
 	ClaimDead func(ctx context.Context, id string) (bool, error)

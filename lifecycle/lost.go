@@ -218,6 +218,15 @@ func (s *Service) storedForAll(ctx context.Context, id string) bool {
 	return err == nil && s.remote != nil && n.Durable == bothy.DurableStore
 }
 
+// timedSnapshot returns a snapshot whose time can be compared with this host's clock, and with those of
+// other snapshots.
+func (s *Service) timedSnapshot(ctx context.Context, id string) (*bothy.Snapshot, error) {
+	if s.o.TimedSnapshot != nil {
+		return s.o.TimedSnapshot(ctx, id)
+	}
+	return s.o.Store.Snapshot(ctx, id)
+}
+
 // pauseAfterLoss pauses a sandbox, whose machine was gone when this server started, at its last
 // snapshot, and reports whether it could. The caller holds its lock.
 func (s *Service) pauseAfterLoss(ctx context.Context, sb *store.Sandbox) bool {
@@ -225,7 +234,7 @@ func (s *Service) pauseAfterLoss(ctx context.Context, sb *store.Sandbox) bool {
 		return false
 	}
 	record := func(id string) *bothy.Snapshot {
-		n, err := s.o.Store.Snapshot(ctx, id)
+		n, err := s.timedSnapshot(ctx, id)
 		if err != nil {
 			return nil
 		}

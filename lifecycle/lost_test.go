@@ -395,3 +395,44 @@ func TestOnlyTheOwnerClaimsFromADeadHost(t *testing.T) {
 		t.Errorf("it is %s", sb.State)
 	}
 }
+
+// What a host lost is told, and chosen, by the ages of snapshots, not by the clocks of the hosts that took
+// them.
+func TestAHostLosesSnapshotsOfHostsWithOtherClocks(t *testing.T) {
+	w := newWorld(t)
+	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	kept, err := w.CreateSnapshot(w.me(), id, bothy.SnapshotCreate{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.clock.pass(every)
+	checkpoint := w.wantPoints("then", id, 1)[0]
+	// The host that took the kept one has a clock that is three hours ahead, and that of the checkpoint
+	// one that is three hours behind.
+	for id, off := range map[string]time.Duration{kept.ID: 3 * time.Hour, checkpoint: -3 * time.Hour} {
+		n, err := w.store.Snapshot(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.CreatedAt = n.CreatedAt.Add(off)
+		if err := w.store.PutSnapshot(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.narrow = func(o *lifecycle.Options) {
+		o.TimedSnapshot = func(ctx context.Context, id string) (*bothy.Snapshot, error) {
+			n, err := w.store.Snapshot(ctx, id)
+			if err == nil {
+				n.CreatedAt = n.CreatedAt.Add(map[string]time.Duration{kept.ID: -3 * time.Hour, checkpoint: 3 * time.Hour}[id])
+			}
+			return n, err
+		}
+	}
+	w.reboot(41 * time.Second)
+	if sb := w.get(id); sb.State != bothy.StatePaused || sb.HostLoss == nil || sb.HostLoss.SnapshotID != checkpoint || sb.HostLoss.AgeSeconds != 41 {
+		t.Errorf("it is %s, %+v", sb.State, sb.HostLoss)
+	}
+	if e := w.events(id, bothy.EventSandboxHostLost); len(e) != 1 || e[0]["snapshot_id"] != checkpoint || e[0]["age_seconds"] != "41" {
+		t.Errorf("the events say %v", e)
+	}
+}

@@ -82,6 +82,14 @@ func (s *Server) treeBudgets() func(context.Context, []string) (map[string]float
 	return s.hosts.TreeBudgets
 }
 
+// timedSnapshot reads snapshots with times that can be compared. It is nil without a cluster.
+func (s *Server) timedSnapshot() func(context.Context, string) (*bothy.Snapshot, error) {
+	if s.hosts == nil {
+		return nil
+	}
+	return s.hosts.TimedSnapshot
+}
+
 // startShared stores a starting sandbox within the limits that all hosts share. It is nil
 // without a cluster.
 func (s *Server) startShared() func(context.Context, *store.Sandbox, store.StartBounds) error {

@@ -41,6 +41,9 @@ type Hosts interface {
 	SandboxHost(ctx context.Context, id string) (Ownership, error)
 	// SnapshotHost returns the sandbox of a snapshot and that sandbox's owner.
 	SnapshotHost(ctx context.Context, id string) (sandbox string, o Ownership, err error)
+	// TimedSnapshot returns a snapshot. Its CreatedAt is what this host's clock would have said, by the
+	// age that the snapshot has by a clock that all hosts share.
+	TimedSnapshot(ctx context.Context, id string) (*bothy.Snapshot, error)
 	// ClaimSandbox makes this host the owner of a sandbox that has no host, or that has ended
 	// and whose host is dead. It reports whether it did.
 	ClaimSandbox(ctx context.Context, id string) (bool, error)
@@ -117,7 +120,7 @@ type Ownership struct {
 
 // Fate decides what becomes of a sandbox whose host is lost, and changes sb accordingly. If
 // free, any host may claim it; otherwise it waits for its host. event, if it has a type, is
-// recorded. snapshot finds one of its snapshots.
+// recorded. snapshot finds one of its snapshots, as TimedSnapshot does.
 type Fate func(sb *Sandbox, host string, snapshot func(id string) *bothy.Snapshot) (free bool, event bothy.Event)
 
 // HostGivenUp is the result of giving up a host.

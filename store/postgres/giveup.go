@@ -45,7 +45,7 @@ func (s *Store) giveUp(ctx context.Context, tx pgx.Tx, b *store.HostGivenUp, fat
 
 // giveUpPart decides about some of a dead host's sandboxes, and stores the result.
 func (s *Store) giveUpPart(ctx context.Context, tx pgx.Tx, b *store.HostGivenUp, part []*store.Sandbox, fate store.Fate, events *eventRows) error {
-	snapshots, err := snapshotsOf(ctx, tx, part)
+	snapshots, err := s.snapshotsOf(ctx, tx, part)
 	if err != nil {
 		return err
 	}
@@ -73,8 +73,9 @@ func (s *Store) giveUpPart(ctx context.Context, tx pgx.Tx, b *store.HostGivenUp,
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// snapshotsOf returns the snapshots of sandboxes, and those that their records name, by id.
-func snapshotsOf(ctx context.Context, tx pgx.Tx, all []*store.Sandbox) (map[string]*bothy.Snapshot, error) {
+// snapshotsOf returns the snapshots of sandboxes, and those that their records name, by id. They are
+// timed: hosts with different clocks may have taken them.
+func (s *Store) snapshotsOf(ctx context.Context, tx pgx.Tx, all []*store.Sandbox) (map[string]*bothy.Snapshot, error) {
 	ids, named := []string{}, []string{}
 	for _, sb := range all {
 		ids, named = append(ids, sb.ID), append(named, sb.SnapshotID, sb.HeadSnapshotID)
@@ -83,12 +84,12 @@ func snapshotsOf(ctx context.Context, tx pgx.Tx, all []*store.Sandbox) (map[stri
 		}
 		named = append(named, sb.Checkpoints...)
 	}
-	rows, err := tx.Query(ctx, `SELECT record FROM snapshots WHERE sandbox_id = ANY($1::text[])
-		UNION ALL SELECT record FROM snapshots WHERE id = ANY($2::text[]) AND sandbox_id <> ALL($1::text[])`, clean([]any{ids, named})...)
+	rows, err := tx.Query(ctx, `SELECT record, `+snapshotAge+` FROM snapshots WHERE sandbox_id = ANY($1::text[])
+		UNION ALL SELECT record, `+snapshotAge+` FROM snapshots WHERE id = ANY($2::text[]) AND sandbox_id <> ALL($1::text[])`, clean([]any{ids, named})...)
 	if err != nil {
 		return nil, err
 	}
-	found, err := pgx.CollectRows(rows, decoded(record.DecodeSnapshot))
+	found, err := pgx.CollectRows(rows, s.timed)
 	byID := make(map[string]*bothy.Snapshot, len(found))
 	for _, n := range found {
 		byID[n.ID] = n

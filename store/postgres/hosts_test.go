@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -752,5 +753,71 @@ func TestSandboxesAreDueByTheClockOfTheDatabase(t *testing.T) {
 		}
 		must(t, hosts["behind"].PutSandbox(ctx, current(t, hosts["behind"], sandbox(id+"later", bothy.StateStopped))))
 		lost.Close()
+	}
+}
+
+// How old snapshots are, and which of them is the newest, does not depend on the clocks of the hosts that
+// took them, nor on that of the host that asks.
+func TestSnapshotsAgeByTheClockOfTheDatabase(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	now := map[string]func() time.Time{
+		"ahead":  func() time.Time { return time.Now().Add(3 * time.Hour) },
+		"behind": func() time.Time { return time.Now().Add(-3 * time.Hour) },
+	}
+	hosts := map[string]*postgres.Store{}
+	for name, clock := range now {
+		hosts[name] = member(t, url, name, postgres.WithNow(clock))
+		defer hosts[name].Close()
+	}
+	for by, giver := range hosts {
+		lost := crashed(t, url, "lost")
+		id := "sbx" + by
+		take := func(on, name string, age time.Duration, add func(context.Context, *bothy.Snapshot) error) string {
+			t.Helper()
+			n := &bothy.Snapshot{ID: "snp" + by + name, SandboxID: id, ProjectID: "p", CreatedAt: now[on]().Add(-age).UTC()}
+			must(t, add(ctx, n))
+			// Who stores it again, such as a host that renames it, does not make it younger.
+			n.Name = name
+			must(t, hosts["ahead"].PutSnapshot(ctx, n))
+			return n.ID
+		}
+		sb := sandbox(id, bothy.StateRunning)
+		sb.HeadSnapshotID = take("ahead", "old", time.Hour, hosts["ahead"].PutSnapshot)
+		sb.Checkpoints = []string{take("behind", "new", time.Minute, func(ctx context.Context, n *bothy.Snapshot) error {
+			return hosts["behind"].AddSnapshot(ctx, n, store.SnapshotQuota{Bytes: 1 << 40})
+		})}
+		must(t, lost.PutSandbox(ctx, sb))
+		about := func(when string, n *bothy.Snapshot, at time.Time) {
+			t.Helper()
+			if n == nil || n.Name != "new" {
+				t.Fatalf("%s the last snapshot is %+v", when, n)
+			}
+			if age := at.Sub(n.CreatedAt); age < time.Minute || age > 2*time.Minute {
+				t.Errorf("%s it is %s old", when, age)
+			}
+		}
+		done, err := giver.GiveUpHosts(ctx, 0, func(sb *store.Sandbox, _ string, snapshot func(string) *bothy.Snapshot) (bool, bothy.Event) {
+			about("to "+by, sb.LastSnapshot(snapshot, snapshot), now[by]())
+			sb.State = bothy.StatePaused
+			return false, bothy.Event{}
+		})
+		if err != nil || len(done) != 1 {
+			t.Fatal(done, err)
+		}
+		n, err := giver.TimedSnapshot(ctx, sb.Checkpoints[0])
+		must(t, err)
+		about("asked by "+by, n, now[by]())
+		lost.Close()
+	}
+	if _, err := hosts["ahead"].TimedSnapshot(ctx, "snpnone"); bothy.ErrorCode(err) != bothy.CodeSnapshotNotFound {
+		t.Errorf("one that does not exist: %v", err)
+	}
+	// What an earlier server recorded has only its own time.
+	at := now["behind"]().UTC().Truncate(time.Second)
+	must(t, hosts["behind"].PutSnapshot(ctx, &bothy.Snapshot{ID: "snpearlier", SandboxID: "sbx", ProjectID: "p", CreatedAt: at}))
+	var changed int
+	must(t, hosts["behind"].Sees(ctx, `WITH changed AS (UPDATE snapshots SET taken_at = NULL WHERE id = 'snpearlier' RETURNING 1) SELECT count(*) FROM changed`, &changed))
+	if n, err := hosts["ahead"].TimedSnapshot(ctx, "snpearlier"); err != nil || changed != 1 || !n.CreatedAt.Equal(at) {
+		t.Errorf("%+v %v", n, err)
 	}
 }

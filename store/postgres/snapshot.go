@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,16 +14,50 @@ import (
 	"github.com/bothy-dev/bothy/store/record"
 )
 
+// takenAt is the value of the column taken_at for a snapshot that is as old as the given parameter says.
+func takenAt(age string) string { return databaseNow + ` - ` + age + `::bigint` }
+
+// ageOf is how long ago a snapshot was taken, by the clock of the host that took it: this one.
+func (s *Store) ageOf(n *bothy.Snapshot) int64 { return max(0, int64(s.now().Sub(n.CreatedAt))) }
+
+// snapshotAge is how long ago a snapshot was taken, in nanoseconds, by the database's clock; NULL where that
+// is unknown.
+const snapshotAge = databaseNow + ` - taken_at`
+
+// timed scans a record and snapshotAge. The time of the snapshot becomes what this host's clock would
+// have said.
+func (s *Store) timed(row pgx.CollectableRow) (*bothy.Snapshot, error) {
+	var text string
+	var age *int64
+	if err := row.Scan(&text, &age); err != nil {
+		return nil, err
+	}
+	n, err := record.DecodeSnapshot(text)
+	if err == nil && age != nil {
+		n.CreatedAt = s.now().Add(-time.Duration(*age)).UTC()
+	}
+	return n, err
+}
+
+// TimedSnapshot implements store.Hosts.
+func (s *Store) TimedSnapshot(ctx context.Context, id string) (*bothy.Snapshot, error) {
+	n, found, err := first(ctx, s, "get snapshot", `SELECT record, `+snapshotAge+` FROM snapshots WHERE id = $1`, []any{id}, s.timed)
+	if err == nil && !found {
+		return nil, noSnapshot(id)
+	}
+	return n, err
+}
+
 // PutSnapshot implements store.Store.
 func (s *Store) PutSnapshot(ctx context.Context, n *bothy.Snapshot) error {
 	text, err := record.EncodeSnapshot(n)
 	if err != nil {
 		return fmt.Errorf("store: put snapshot %s: %w", n.ID, err)
 	}
-	_, err = s.change(ctx, "put snapshot", whole, do(`INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record, host) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+	_, err = s.change(ctx, "put snapshot", whole, do(`INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record, host, taken_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, `+takenAt("$9")+`)
 		ON CONFLICT (id) DO UPDATE SET project = excluded.project, sandbox_id = excluded.sandbox_id,
 		name = excluded.name, created_at = excluded.created_at, bytes = excluded.bytes, record = excluded.record`,
-		n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, text, s.member.Name))
+		n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, text, s.member.Name, s.ageOf(n)))
 	return err
 }
 
@@ -38,12 +73,12 @@ func (s *Store) AddSnapshot(ctx context.Context, n *bothy.Snapshot, q store.Snap
 	}
 	added, err := s.change(ctx, "add snapshot", whole,
 		do(`SELECT pg_advisory_xact_lock(hashtextextended('snapshots ' || $1::text, 0))`, n.ProjectID),
-		do(`INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record, host)
-		SELECT $1::text, $2::text, $3::text, $4::text, $5::bigint, $6::bigint, $7::text, $8::text
+		do(`INSERT INTO snapshots (id, project, sandbox_id, name, created_at, bytes, record, host, taken_at)
+		SELECT $1::text, $2::text, $3::text, $4::text, $5::bigint, $6::bigint, $7::text, $8::text, `+takenAt("$11")+`
 		WHERE greatest(0, (SELECT coalesce(sum(bytes), 0) FROM snapshots WHERE project = $2::text AND id <> $1::text) - $9::bigint) + $6::bigint <= $10::bigint
 		ON CONFLICT (id) DO UPDATE SET project = excluded.project, sandbox_id = excluded.sandbox_id,
 		name = excluded.name, created_at = excluded.created_at, bytes = excluded.bytes, record = excluded.record`,
-			n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, text, s.member.Name, q.Replaced, q.Bytes))
+			n.ID, n.ProjectID, n.SandboxID, n.Name, nanos(n.CreatedAt), n.SizeBytes, text, s.member.Name, q.Replaced, q.Bytes, s.ageOf(n)))
 	if err != nil || added > 0 {
 		return err
 	}
