@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/blob/s3/s3test"
 	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/test/testserver"
 )
@@ -163,19 +165,19 @@ func TestHostsShareTemplates(t *testing.T) {
 }
 
 // newStoringOwnHosts are newOwnHosts with object storage.
-func newStoringOwnHosts(t *testing.T, names ...string) []*server {
+func newStoringOwnHosts(t *testing.T, names ...string) ([]*server, *s3test.Server) {
 	t.Helper()
 	folder := ownTemplates(t, bare)
-	_, blobs := newBlobs(t)
+	objects, blobs := newBlobs(t)
 	return newHostsWith(t, func(i int, settings, store string) (string, string) {
 		return settings + "templates: " + folder(i) + "\nblobs: " + blobs + "\n", store
-	}, names...)
+	}, names...), objects
 }
 
 // With object storage, a template does not need the host that made it.
 func TestHostsFetchTemplatesFromObjectStorage(t *testing.T) {
 	t.Parallel()
-	hosts := newStoringOwnHosts(t, "one", "two")
+	hosts, _ := newStoringOwnHosts(t, "one", "two")
 	one, two := hosts[0], hosts[1]
 	one.logged(t, "uploaded to the object storage.*kind=templates", 1)
 	one.logged(t, "uploaded to the object storage.*kind=engines", 1)
@@ -185,6 +187,36 @@ func TestHostsFetchTemplatesFromObjectStorage(t *testing.T) {
 	two.newBox(t, bothy.SandboxCreate{Template: bare, MemoryMB: 64}).usable()
 	if err := one.Start(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A template that the object storage has damaged is fetched all the same, and repaired there with what
+// another host has.
+func TestHostsRepairATemplateInTheObjectStorage(t *testing.T) {
+	t.Parallel()
+	names := []string{"one", "two"}
+	hosts, objects := newStoringOwnHosts(t, names...)
+	one, two := hosts[0], hosts[1]
+	one.logged(t, "uploaded to the object storage.*kind=templates", 1)
+	was := map[string]string{}
+	for _, key := range objects.Objects(t, "bothy") {
+		if strings.HasPrefix(key, "templates/") && (strings.HasSuffix(key, "/index.json") || len(was) == 0) {
+			was[key] = objects.Get(t, "bothy", key)
+			damaged := []byte(was[key])
+			damaged[len(damaged)/2] ^= 1
+			objects.Put(t, "bothy", key, string(damaged))
+		}
+	}
+	if len(was) != 2 {
+		t.Fatalf("%d objects were damaged", len(was))
+	}
+	only(t, hosts, names, "two")
+	two.newBox(t, bothy.SandboxCreate{Template: bare, MemoryMB: 64}).usable()
+	two.logged(t, "repaired damaged pieces in the object storage.*kind=templates.*repaired=2", 1)
+	for key, want := range was {
+		if objects.Get(t, "bothy", key) != want {
+			t.Errorf("%s is not what it was", key)
+		}
 	}
 }
 
