@@ -40,8 +40,9 @@ func (b *Bucket) GetTree(ctx context.Context, kind, name, dir string, free int64
 	}
 	r := b.repair(kind, name)
 	defer r.report()
-	i, text, err := b.index(ctx, kind, name)
+	i, _, err := b.index(ctx, kind, name)
 	if isDamage(err) && !errors.Is(err, fs.ErrNotExist) {
+		var text []byte
 		if i, text, err = r.index(ctx, err); err == nil {
 			r.putIndex(ctx, text)
 		}
