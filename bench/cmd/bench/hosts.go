@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -21,7 +22,7 @@ import (
 
 func init() {
 	programs["drain"] = program{about: "a drain of one of three hosts with -n sandboxes (100) in which a process runs: needs Debian's postgresql", run: drain}
-	programs["through"] = program{about: "a command through a host that does not have the sandbox, against its own: needs Debian's postgresql", run: through}
+	programs["through"] = program{about: "a command, and a file, through a host that does not have the sandbox, against its own: needs Debian's postgresql", run: through}
 	programs["lost"] = program{about: "until a sandbox of a host that lost its power answers at another: needs Debian's postgresql, and builds an S3 server", run: lost}
 }
 
@@ -172,7 +173,7 @@ func through(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	if err != nil {
 		return err
 	}
-	sb, _, err := hosts[0].Create(ctx, bothy.SandboxCreate{MemoryMB: 64})
+	sb, _, err := hosts[0].Create(ctx, bothy.SandboxCreate{MemoryMB: 4 * throughMB})
 	if err != nil {
 		return err
 	}
@@ -204,7 +205,62 @@ func through(ctx context.Context, l *lab.Lab, b *book, n int) error {
 	if len(more) > 1 {
 		b.Results = append(b.Results, bench.Single("through.exec_more", "ms", more[1:], bench.Bound{AtMost: throughAtMostMS}))
 	}
-	return err
+	return errors.Join(err, throughFile(ctx, b, hosts, sb.ID))
+}
+
+// Size of a file that is read and written through hosts, how often, and how fast at least
+// through another, by its own.
+const (
+	throughMB      = 512
+	throughFiles   = 10
+	throughAtLeast = 0.9
+)
+
+// throughFile takes turns like through, with a large file. Both hosts, the sandbox and the
+// client share this computer's processors.
+func throughFile(ctx context.Context, b *book, hosts []*lab.Server, id string) error {
+	const read, written, file = "through.read", "through.write", "/dev/shm/large"
+	if _, err := hosts[0].Run(ctx, id, bothy.Command{Line: fmt.Sprintf("head -c %dM /dev/zero >%s", throughMB, file)}); err != nil {
+		return err
+	}
+	once := func(s *lab.Server) func(context.Context, bench.Record) error {
+		return func(ctx context.Context, record bench.Record) error {
+			began := time.Now()
+			r, _, err := s.Client.Files.Read(ctx, id, file, "root")
+			if err != nil {
+				return err
+			}
+			n, err := io.Copy(io.Discard, r)
+			r.Close()
+			if err != nil {
+				return err
+			}
+			if n != throughMB<<20 {
+				return fmt.Errorf("read %d bytes of %d MB", n, throughMB)
+			}
+			record(read, throughMB*1000/bench.Since(began))
+			began = time.Now()
+			_, err = s.Client.Files.Write(ctx, id, file, io.LimitReader(zeros{}, n), bothy.WriteOptions{User: "root"})
+			if err == nil {
+				record(written, throughMB*1000/bench.Since(began))
+			}
+			return err
+		}
+	}
+	bound := bench.Bound{Against: "own host", AtLeast: throughAtLeast}
+	return b.run(ctx, bench.Case{
+		N:        throughFiles,
+		Measures: []bench.Measure{{Name: read, Unit: "MB/s", Bounds: []bench.Bound{bound}}, {Name: written, Unit: "MB/s", Bounds: []bench.Bound{bound}}},
+		Subjects: []bench.Subject{{Name: "another host", Once: once(hosts[1])}, {Name: "own host", Once: once(hosts[0])}},
+	})
+}
+
+// zeros is an endless file.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
 }
 
 // lostAtMostS is how long sandboxes of a host that lost its power may be away.
