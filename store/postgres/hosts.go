@@ -111,7 +111,8 @@ func (s *Store) takeTurn(ctx context.Context) (busy string, err error) {
 				WithHint("Add the `cluster` setting to that server first, so that it becomes the first host, or use another database in `store`.")
 		}
 		if held && holder != l.holder {
-			if home != sharedHome {
+			// Without a home, the first host is still opening a new database.
+			if home != "" && home != sharedHome {
 				return bothy.Errorf(bothy.CodeConflict, "another server uses this database: %s", place).WithHint("Stop that server.")
 			}
 			busy = place

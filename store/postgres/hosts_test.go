@@ -97,6 +97,23 @@ func TestSandboxesAreCountedByHost(t *testing.T) {
 	}
 }
 
+func TestHostsOpenANewDatabaseAtOnce(t *testing.T) {
+	url := database(t)
+	var wg sync.WaitGroup
+	for _, name := range []string{"one", "two", "three"} {
+		wg.Go(func() {
+			s, err := postgres.Open(t.Context(), url, postgres.WithMember(postgres.Member{Name: name, Address: name + ".example:7710"}),
+				postgres.WithHome("home of "+name), postgres.WithHolder("holder of "+name))
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			t.Cleanup(func() { s.Close() })
+		})
+	}
+	wg.Wait()
+}
+
 func TestTwoHostsOfOneName(t *testing.T) {
 	url := database(t)
 	one := member(t, url, "one")
