@@ -124,6 +124,19 @@ func TestHostsAreKilledAtRandom(t *testing.T) {
 			return
 		}
 	}
+	noConflicts(t, hosts)
+}
+
+// noConflicts checks that no host has taken its own writes of sandboxes for something else's.
+func noConflicts(t *testing.T, hosts []*server) {
+	t.Helper()
+	for _, s := range hosts {
+		for _, line := range s.Log() {
+			if strings.Contains(line, "changed by something other than this server") || strings.Contains(line, "another host owns a sandbox that runs here") {
+				t.Errorf("a host reports a conflict: %s", line)
+			}
+		}
+	}
 }
 
 // settled checks that a sandbox is complete and on exactly one host.

@@ -292,4 +292,5 @@ func TestHostsAreCutOffAtRandom(t *testing.T) {
 		}
 	}
 	f.allUp()
+	noConflicts(t, f.hosts)
 }
