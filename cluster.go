@@ -76,6 +76,8 @@ type HostFigures struct {
 	Builds []string `json:"builds,omitempty"`
 	// MoveProblem is why a sandbox that is to leave the host could not yet.
 	MoveProblem string `json:"move_problem,omitempty"`
+	// StartProblem is why the last start of the host's server failed.
+	StartProblem string `json:"start_problem,omitempty"`
 }
 
 // HostInvitation lets one more host join.

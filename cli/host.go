@@ -47,10 +47,26 @@ func newHostList(a *app) *cobra.Command {
 				if h.ProcessorProblem != "" {
 					fmt.Fprintf(a.stderr, "bothy: host %s: %s\n", h.Name, h.ProcessorProblem)
 				}
+				if why := notUp(h); why != "" {
+					fmt.Fprintf(a.stderr, "bothy: host %s: %s\n", h.Name, why)
+				}
 			}
 		})
 	})
 	return cmd
+}
+
+// notUp says why a host does not run, and what to do, or "".
+func notUp(h bothy.ClusterHost) string {
+	switch remove := "bothy host rm " + h.Name; {
+	case h.StartProblem != "" && h.State == bothy.HostDead:
+		return fmt.Sprintf("its server did not start: %s. Correct that and start it, or remove the host: %s", strings.TrimSuffix(h.StartProblem, "."), remove)
+	case h.StartProblem != "":
+		return fmt.Sprintf("its server did not start: %s. Correct that and start it", strings.TrimSuffix(h.StartProblem, "."))
+	case h.State == bothy.HostDead:
+		return "it did not renew its lease, and was given up. Start its server, or remove the host if it is lost: " + remove
+	}
+	return ""
 }
 
 func hostRow(h bothy.ClusterHost) []string {

@@ -47,6 +47,18 @@ func leaseTimes(c config.Config) cluster.Times {
 	return cluster.Times{Lease: time.Duration(c.Cluster.LeaseSeconds) * time.Second}
 }
 
+// notStarted tells the other hosts why this one does not start.
+func (s *Server) notStarted(why error) {
+	if s.hosts == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := s.hosts.NotStarted(ctx, why.Error()); err != nil {
+		s.log.Warn("cannot tell the other hosts that this one does not start", "error", err)
+	}
+}
+
 // openKeeper creates the keeper, which guards this host's lease. It does not act until
 // runCluster.
 func (s *Server) openKeeper() {

@@ -132,6 +132,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	s := &Server{config: c, version: o.Version, log: o.Log}
 	defer func() {
 		if err != nil {
+			s.notStarted(err)
 			s.Close()
 		}
 	}()

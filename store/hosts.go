@@ -21,6 +21,9 @@ type Hosts interface {
 	// Older reports, once Lost is closed, that this host was not given up but the database is
 	// older than its lease.
 	Older() bool
+	// NotStarted records that this server ends without having served anything, and why. A host that never
+	// ran is forgotten.
+	NotStarted(ctx context.Context, why string) error
 	// SetFigures sets the function whose figures are published with each renewal.
 	SetFigures(f func() bothy.HostFigures)
 

@@ -824,6 +824,7 @@ var Descriptions = map[string]fields{
 		"load":              field("The load average over one minute, divided by the number of its processors."),
 		"templates":         field("The images that are on the host, by the first 12 digits of their digests. Missing if there are more than 64."),
 		"move_problem":      field("Why a sandbox could not be moved off the host yet."),
+		"start_problem":     field("Why the last start of the host's server failed; missing once it runs."),
 		"builds":            field("The engine builds whose memory the host can restore, as far as known: engines that have not been used yet are not included."),
 		"processor":         field("Its processor."),
 		"processor_problem": field("Features that sandboxes of another host may use and this processor lacks, so that their memory cannot be restored here."),

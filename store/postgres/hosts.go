@@ -269,6 +269,17 @@ func (s *Store) leaveShared(ctx context.Context) {
 	}
 }
 
+// NotStarted implements store.Hosts.
+func (s *Store) NotStarted(ctx context.Context, why string) error {
+	s.lease.stop() // a renewal would replace what is written here
+	b := &pgx.Batch{}
+	b.Queue(`DELETE FROM hosts WHERE id = $1 AND epoch = $2 AND figures = '{}' AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE host = $1)
+		AND NOT EXISTS (SELECT 1 FROM snapshots WHERE host = $1)`, s.member.Name, s.lease.epoch)
+	b.Queue(`UPDATE hosts SET figures = (figures::jsonb || jsonb_build_object('start_problem', $3::text))::text WHERE id = $1 AND epoch = $2`,
+		clean([]any{s.member.Name, s.lease.epoch, why})...)
+	return s.pool.SendBatch(ctx, b).Close()
+}
+
 // Self implements store.Hosts.
 func (s *Store) Self() string { return s.member.Name }
 

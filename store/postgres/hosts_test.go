@@ -838,3 +838,49 @@ func TestSnapshotsAgeByTheClockOfTheDatabase(t *testing.T) {
 		t.Errorf("%+v %v", n, err)
 	}
 }
+
+// A host whose server does not start is forgotten if it never ran and has nothing. Of another, the reason is
+// kept until it runs.
+func TestAHostIsNotStarted(t *testing.T) {
+	url, ctx := database(t), t.Context()
+	one := member(t, url, "one")
+	defer one.Close()
+	problem := func(name string) string {
+		t.Helper()
+		all, err := one.Hosts(ctx)
+		must(t, err)
+		for _, h := range all {
+			if h.Name == name {
+				return "listed: " + h.StartProblem
+			}
+		}
+		return "none"
+	}
+	for what, c := range map[string]struct {
+		before func(s *postgres.Store)
+		want   string
+	}{
+		"new":            {func(*postgres.Store) {}, "none"},
+		"with a sandbox": {func(s *postgres.Store) { must(t, s.PutSandbox(ctx, sandbox("sbx1", bothy.StateFailed))) }, "listed: no key"},
+		"with what it has": {func(s *postgres.Store) {
+			s.SetFigures(func() bothy.HostFigures { return bothy.HostFigures{CPUs: 2} })
+			must(t, s.Renew(ctx))
+		}, "listed: no key"},
+	} {
+		name := strings.ReplaceAll(what, " ", "-")
+		two := member(t, url, name)
+		c.before(two)
+		must(t, two.NotStarted(ctx, "no key"))
+		two.Close()
+		if got := problem(name); got != c.want {
+			t.Errorf("%s: %s", what, got)
+		}
+		two = member(t, url, name)
+		two.SetFigures(func() bothy.HostFigures { return bothy.HostFigures{CPUs: 2} })
+		must(t, two.Renew(ctx))
+		if got := problem(name); got != "listed: " {
+			t.Errorf("%s, once it runs: %s", what, got)
+		}
+		two.Close()
+	}
+}

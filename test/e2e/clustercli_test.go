@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,4 +91,53 @@ func TestHostsCommandsSayWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.usable()
+}
+
+// A host whose first start fails is not listed. One that ran before is, with the reason, until it runs
+// again.
+func TestAHostDoesNotStart(t *testing.T) {
+	t.Parallel()
+	hosts := newHosts(t, "one", "two")
+	one, two := hosts[0], hosts[1]
+	program := must(testserver.Program())
+	list := func() string {
+		t.Helper()
+		out, err := one.cli(t, program, "host", "ls")
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return out
+	}
+	three := stoppedServer(t)
+	three.NoPool, three.Store = true, one.Store
+	three.Settings = strings.NewReplacer("name: one", "name: three", "listen: ", "listen: 127.0.0.1:0 # ").Replace(one.Settings)
+	if err := three.Start(); err == nil {
+		t.Fatal("a host started that has not joined")
+	}
+	if out := list(); strings.Contains(out, "three") || strings.Contains(out, "did not start") {
+		t.Errorf("after a host did not join, the list is:\n%s", out)
+	}
+	b := one.boxOn(t, "two", smallest)
+	if err := two.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	secrets := filepath.Join(two.Home, "secrets.key")
+	own := must(os.ReadFile(secrets))
+	if err := os.WriteFile(secrets, bytes.Repeat([]byte{7}, len(own)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := two.Start(); err == nil {
+		t.Fatal("a host started with another key")
+	}
+	if out := list(); !strings.Contains(out, "host two: its server did not start: ") || !strings.Contains(out, "secrets.key") {
+		t.Errorf("after a host did not start, the list is:\n%s", out)
+	}
+	if err := os.WriteFile(secrets, own, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := two.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b.usable()
+	eventually(t, "it is listed as any", func() bool { return !strings.Contains(list(), "did not start") })
 }
