@@ -1,10 +1,12 @@
 package s3
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -159,5 +161,30 @@ func TestPiecesAreOfTreesAlone(t *testing.T) {
 		if _, err := h.Piece(t.Context(), p); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%+v: %v", p, err)
 		}
+	}
+}
+
+// An index that is damaged on this host is replaced with the bucket's.
+func TestADamagedIndexOnThisHost(t *testing.T) {
+	h := newHost(t, nil)
+	h.add("one", files())
+	h.keep("one")
+	path := h.state(indexes, "one")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Clone(whole)
+	damaged[len(damaged)/2] ^= 1
+	if err := os.WriteFile(path, damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Piece(t.Context(), Piece{Name: "one"}); bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged {
+		t.Errorf("it is given to other hosts: %v", err)
+	}
+	h.forget()
+	h.wantFiles("one", files())
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, whole) {
+		t.Errorf("the index on this host is not the bucket's: %v", err)
 	}
 }
