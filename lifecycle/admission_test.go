@@ -13,19 +13,19 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 )
 
-// newNarrowWorld is a world with limits on concurrent starts and on sandboxes, and a queue.
-func newNarrowWorld(t *testing.T, atOnce, most int, wait time.Duration) *world {
+// newLimitedWorld is a world with limits on concurrent starts and on sandboxes, and a queue.
+func newLimitedWorld(t *testing.T, atOnce, most int, wait time.Duration) *world {
 	t.Helper()
 	w := newWorld(t)
 	w.closeServer()
-	w.narrow = func(o *lifecycle.Options) { o.StartsAtOnce, o.MaxSandboxes, o.AdmissionWait = atOnce, most, wait }
+	w.change = func(o *lifecycle.Options) { o.StartsAtOnce, o.MaxSandboxes, o.AdmissionWait = atOnce, most, wait }
 	w.open()
 	return w
 }
 
 func TestBurstIsServedInOrderAndFairly(t *testing.T) {
 	const atOnce, many, few = 8, 1000, 10
-	w := newNarrowWorld(t, atOnce, 2000, time.Minute)
+	w := newLimitedWorld(t, atOnce, 2000, time.Minute)
 	var starting, most, started, lastOfFew atomic.Int64
 	open := make(chan struct{})
 	w.host.FailStart = func(string) error {
@@ -72,7 +72,7 @@ func TestBurstIsServedInOrderAndFairly(t *testing.T) {
 }
 
 func TestFirstComeFirstServed(t *testing.T) {
-	w := newNarrowWorld(t, 1, 0, time.Minute)
+	w := newLimitedWorld(t, 1, 0, time.Minute)
 	open := make(chan struct{})
 	var started atomic.Int64
 	w.host.FailStart = func(string) error {
@@ -112,7 +112,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 
 func TestFullHost(t *testing.T) {
 	t.Run("refuses at once", func(t *testing.T) {
-		w := newNarrowWorld(t, 4, 2, 0)
+		w := newLimitedWorld(t, 4, 2, 0)
 		w.create(bothy.SandboxCreate{})
 		w.create(bothy.SandboxCreate{})
 		_, err := w.Create(w.me(), bothy.SandboxCreate{})
@@ -122,7 +122,7 @@ func TestFullHost(t *testing.T) {
 		}
 	})
 	t.Run("admits a waiter when another sandbox ends", func(t *testing.T) {
-		w := newNarrowWorld(t, 4, 2, time.Minute)
+		w := newLimitedWorld(t, 4, 2, time.Minute)
 		first := w.create(bothy.SandboxCreate{})
 		w.create(bothy.SandboxCreate{})
 		got := make(chan error, 1)
@@ -139,7 +139,7 @@ func TestFullHost(t *testing.T) {
 		}
 	})
 	t.Run("refuses a waiter after a time", func(t *testing.T) {
-		w := newNarrowWorld(t, 4, 1, time.Minute)
+		w := newLimitedWorld(t, 4, 1, time.Minute)
 		w.create(bothy.SandboxCreate{TimeoutSeconds: new(int)})
 		got := make(chan error, 1)
 		go func() {
@@ -154,7 +154,7 @@ func TestFullHost(t *testing.T) {
 		}
 	})
 	t.Run("forgets a cancelled waiter", func(t *testing.T) {
-		w := newNarrowWorld(t, 4, 1, time.Minute)
+		w := newLimitedWorld(t, 4, 1, time.Minute)
 		first := w.create(bothy.SandboxCreate{})
 		ctx, cancel := context.WithCancel(w.me())
 		got := make(chan error, 1)
@@ -177,7 +177,7 @@ func TestFullHost(t *testing.T) {
 		w := newWorld(t)
 		w.closeServer()
 		w.free, w.minFree = func() int { return int(free.Load()) }, 1000
-		w.narrow = func(o *lifecycle.Options) { o.AdmissionWait = time.Minute }
+		w.change = func(o *lifecycle.Options) { o.AdmissionWait = time.Minute }
 		w.open()
 		got := make(chan error, 1)
 		go func() {
@@ -192,7 +192,7 @@ func TestFullHost(t *testing.T) {
 		}
 	})
 	t.Run("refuses waiters when the server stops", func(t *testing.T) {
-		w := newNarrowWorld(t, 4, 1, time.Minute)
+		w := newLimitedWorld(t, 4, 1, time.Minute)
 		w.create(bothy.SandboxCreate{})
 		got := make(chan error, 1)
 		go func() {

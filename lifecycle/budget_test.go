@@ -33,7 +33,7 @@ func newMetered(t *testing.T, change ...func(*lifecycle.Options)) *metered {
 	w := newWorld(t)
 	m := &metered{world: w}
 	w.closeServer()
-	w.narrow = func(o *lifecycle.Options) {
+	w.change = func(o *lifecycle.Options) {
 		var err error
 		m.meter, err = metering.New(t.Context(), metering.Options{
 			Store: w.store, Sandbox: w.store.Sandbox, Snapshots: w.store.AllSnapshots, Clock: uptime{w.clock},

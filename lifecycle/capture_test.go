@@ -31,7 +31,7 @@ func TestMemoryOfATemplateIsTriedFirst(t *testing.T) {
 	made, restores := &makings{}, &atomic.Int32{}
 	var refuse atomic.Bool
 	w := newPoolWorld(t, warm.Options{}, func(w *world) {
-		w.narrow = func(o *lifecycle.Options) { o.TemplateMaker = made }
+		w.change = func(o *lifecycle.Options) { o.TemplateMaker = made }
 		w.host.FailRestore = func(string) error {
 			restores.Add(1)
 			if refuse.Load() {

@@ -26,8 +26,8 @@ func (w *world) checkpointed(req bothy.SandboxCreate) (id string) {
 	return id
 }
 
-// points lists the checkpoints, and whether each is in the object storage.
-func (w *world) points() (ids []string) {
+// checkpoints lists the checkpoints, and whether each is in the object storage.
+func (w *world) checkpoints() (ids []string) {
 	w.t.Helper()
 	page, err := w.Snapshots(w.me(), bothy.SnapshotFilter{})
 	if err != nil {
@@ -41,10 +41,10 @@ func (w *world) points() (ids []string) {
 	return ids
 }
 
-// wantPoints checks the number of checkpoints, and that the sandbox's row lists them.
-func (w *world) wantPoints(when, id string, want int) []string {
+// wantCheckpoints checks the number of checkpoints, and that the sandbox's row lists them.
+func (w *world) wantCheckpoints(when, id string, want int) []string {
 	w.t.Helper()
-	ids := w.points()
+	ids := w.checkpoints()
 	if len(ids) != want {
 		w.t.Fatalf("%s there are %d checkpoints, want %d", when, len(ids), want)
 	}
@@ -59,7 +59,7 @@ func TestCheckpointsAfterAHostWhoseClockIsAhead(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	w.clock.pass(every)
-	first := w.wantPoints("at first", id, 1)
+	first := w.wantCheckpoints("at first", id, 1)
 	row := w.row(id)
 	later := row.CheckpointAt.Add(3 * time.Hour)
 	row.CheckpointAt = &later
@@ -69,7 +69,7 @@ func TestCheckpointsAfterAHostWhoseClockIsAhead(t *testing.T) {
 	w.restart()
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
 	w.clock.pass(every)
-	if now := w.wantPoints("then", id, 1); now[0] == first[0] {
+	if now := w.wantCheckpoints("then", id, 1); now[0] == first[0] {
 		t.Error("no checkpoint was taken")
 	}
 }
@@ -78,14 +78,14 @@ func TestCheckpointsAreTaken(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	w.clock.pass(every - time.Second)
-	w.wantPoints("before the time", id, 0)
+	w.wantCheckpoints("before the time", id, 0)
 	w.clock.pass(time.Second)
-	first := w.wantPoints("then", id, 1)
+	first := w.wantCheckpoints("then", id, 1)
 	if sb := w.get(id); sb.State != bothy.StateRunning || sb.CheckpointAt == nil || !sb.CheckpointAt.Equal(w.clock.Now()) || sb.CheckpointSeconds != 60 {
 		t.Errorf("the sandbox has checkpoint_at %v and checkpoint_seconds %d", sb.CheckpointAt, sb.CheckpointSeconds)
 	}
 	w.clock.pass(every)
-	if second := w.wantPoints("later", id, 1); second[0] == first[0] {
+	if second := w.wantCheckpoints("later", id, 1); second[0] == first[0] {
 		t.Error("the old checkpoint was kept instead of the new one")
 	}
 	if e := append(w.events(id, bothy.EventSnapshotCreated), w.events(id, bothy.EventSnapshotDeleted)...); len(e) != 0 {
@@ -95,13 +95,13 @@ func TestCheckpointsAreTaken(t *testing.T) {
 	w.clock.pass(every / 2)
 	w.restart()
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
-	before := w.wantPoints("after a restart", id, 1)
+	before := w.wantCheckpoints("after a restart", id, 1)
 	w.clock.pass(every/2 - time.Second)
-	if now := w.wantPoints("before it is due again", id, 1); now[0] != before[0] {
+	if now := w.wantCheckpoints("before it is due again", id, 1); now[0] != before[0] {
 		t.Error("a checkpoint was taken too early")
 	}
 	w.clock.pass(time.Second)
-	if now := w.wantPoints("when it is due again", id, 1); now[0] == before[0] {
+	if now := w.wantCheckpoints("when it is due again", id, 1); now[0] == before[0] {
 		t.Error("no checkpoint was taken after a restart")
 	}
 	if c := w.Checkpoints(); c.Taken != 1 || c.Failed != 0 || c.Oldest != 0 {
@@ -112,21 +112,21 @@ func TestCheckpointsAreTaken(t *testing.T) {
 		if _, err := w.Update(w.me(), id, bothy.SandboxUpdate{CheckpointSeconds: &n}); err != nil {
 			t.Fatal(err)
 		}
-		last := w.wantPoints("after a change", id, 1)
+		last := w.wantCheckpoints("after a change", id, 1)
 		w.clock.pass(30 * time.Second)
-		if now := w.wantPoints("a while after a change", id, 1); (now[0] != last[0]) != (i == 1) {
+		if now := w.wantCheckpoints("a while after a change", id, 1); (now[0] != last[0]) != (i == 1) {
 			t.Errorf("with checkpoint_seconds %d another checkpoint was taken: %v", n, now[0] != last[0])
 		}
 	}
 	// Users can use a checkpoint like other snapshots until the next one replaces it.
-	from := w.create(bothy.SandboxCreate{SnapshotID: w.points()[0]})
-	if from.ParentSnapshotID != w.points()[0] || from.CheckpointSeconds != 0 {
+	from := w.create(bothy.SandboxCreate{SnapshotID: w.checkpoints()[0]})
+	if from.ParentSnapshotID != w.checkpoints()[0] || from.CheckpointSeconds != 0 {
 		t.Errorf("a sandbox from the checkpoint is %+v", from)
 	}
 	if err := w.Terminate(w.me(), id); err != nil {
 		t.Fatal(err)
 	}
-	w.wantPoints("after the end", from.ID, 0)
+	w.wantCheckpoints("after the end", from.ID, 0)
 	for _, n := range []int{-1, 1, 9, 86401} {
 		_, err := w.Create(w.me(), bothy.SandboxCreate{CheckpointSeconds: n})
 		wantCode(t, err, bothy.CodeInvalid)
@@ -138,11 +138,11 @@ func TestAnUnusedSandboxGetsNoCheckpoint(t *testing.T) {
 	w := newWorld(t)
 	id := w.create(bothy.SandboxCreate{CheckpointSeconds: 60, TimeoutSeconds: seconds(0)}).ID // no process runs in it
 	w.clock.pass(every)
-	first := w.wantPoints("at first", id, 1)
+	first := w.wantCheckpoints("at first", id, 1)
 	for range 3 {
 		w.clock.pass(every)
 	}
-	if now := w.wantPoints("at rest", id, 1); now[0] != first[0] {
+	if now := w.wantCheckpoints("at rest", id, 1); now[0] != first[0] {
 		t.Error("another checkpoint was taken of an unused sandbox")
 	}
 	if c := w.Checkpoints(); c.Taken != 1 || c.Skipped != 3 || c.Oldest != 0 {
@@ -152,7 +152,7 @@ func TestAnUnusedSandboxGetsNoCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.clock.pass(every)
-	second := w.wantPoints("after a command", id, 1)
+	second := w.wantCheckpoints("after a command", id, 1)
 	if second[0] == first[0] {
 		t.Error("no checkpoint was taken after a command")
 	}
@@ -161,7 +161,7 @@ func TestAnUnusedSandboxGetsNoCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.clock.pass(every)
-	w.wantPoints("after it was deleted", id, 1)
+	w.wantCheckpoints("after it was deleted", id, 1)
 }
 
 // A command that runs while a checkpoint is taken may change files after it.
@@ -173,10 +173,10 @@ func TestACommandDuringACheckpointIsInTheNext(t *testing.T) {
 		return err
 	}
 	w.clock.pass(every)
-	first := w.wantPoints("at first", id, 1)
+	first := w.wantCheckpoints("at first", id, 1)
 	w.host.Snapshotting = nil
 	w.clock.pass(every)
-	if now := w.wantPoints("then", id, 1); now[0] == first[0] {
+	if now := w.wantCheckpoints("then", id, 1); now[0] == first[0] {
 		t.Error("no checkpoint has what a command did during the previous one")
 	}
 }
@@ -201,7 +201,7 @@ func TestACheckpointFails(t *testing.T) {
 	}
 	w.host.Snapshotting = nil
 	w.clock.pass(every)
-	w.wantPoints("once it works again", id, 1)
+	w.wantCheckpoints("once it works again", id, 1)
 }
 
 // A pause deletes the checkpoint, which is older than the pause's snapshot. After a resume there are new
@@ -210,27 +210,27 @@ func TestCheckpointsSurvivePausesAndRollbacks(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	w.clock.pass(every)
-	w.wantPoints("at first", id, 1)
+	w.wantCheckpoints("at first", id, 1)
 	if _, err := w.Pause(w.me(), id, bothy.PauseOptions{Name: "then"}); err != nil {
 		t.Fatal(err)
 	}
 	then := w.row(id).SnapshotID
-	w.wantPoints("while it is paused", id, 0)
+	w.wantCheckpoints("while it is paused", id, 0)
 	w.clock.pass(every)
-	w.wantPoints("a while later", id, 0)
+	w.wantCheckpoints("a while later", id, 0)
 	if _, err := w.Resume(w.me(), id, bothy.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
 	w.clock.pass(every)
-	w.wantPoints("after the resume", id, 1)
+	w.wantCheckpoints("after the resume", id, 1)
 	if _, err := w.Rollback(w.me(), id, then); err != nil {
 		t.Fatal(err)
 	}
-	w.wantPoints("after a rollback", id, 0)
+	w.wantCheckpoints("after a rollback", id, 0)
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
 	w.clock.pass(every)
-	point := w.wantPoints("after that", id, 1)[0]
+	point := w.wantCheckpoints("after that", id, 1)[0]
 	if w.row(id).HeadSnapshotID != then {
 		t.Error("a checkpoint is in the sandbox's history")
 	}
@@ -266,8 +266,8 @@ func TestACheckpointBoundsTheLoss(t *testing.T) {
 	if sb.CheckpointSeconds != 60 || sb.Resumed.SnapshotID != point {
 		t.Errorf("it was resumed as %+v", sb.Resumed)
 	}
-	if sb := w.get(fails); sb.State != bothy.StateFailed || len(w.points()) != 1 {
-		t.Errorf("a sandbox with on_host_loss fail is %s, and the checkpoints are %v", sb.State, w.points())
+	if sb := w.get(fails); sb.State != bothy.StateFailed || len(w.checkpoints()) != 1 {
+		t.Errorf("a sandbox with on_host_loss fail is %s, and the checkpoints are %v", sb.State, w.checkpoints())
 	}
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
 	w.clock.pass(every)
@@ -278,7 +278,7 @@ func TestACheckpointBoundsTheLoss(t *testing.T) {
 	if _, err := w.Pause(w.me(), id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if left := w.points(); len(left) != 0 {
+	if left := w.checkpoints(); len(left) != 0 {
 		t.Errorf("after a pause the checkpoints are %v", left)
 	}
 }
@@ -288,24 +288,24 @@ func TestACheckpointStaysUntilTheNextIsStored(t *testing.T) {
 	w, far := remoteWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	w.clock.pass(every)
-	first := w.wantPoints("at first", id, 1)[0]
+	first := w.wantCheckpoints("at first", id, 1)[0]
 	w.clock.pass(every)
-	w.wantPoints("while the first one is on its way", id, 1)
+	w.wantCheckpoints("while the first one is on its way", id, 1)
 	far().arrive(first)
 	w.clock.pass(every)
-	both := w.wantPoints("once it is there", id, 2)
+	both := w.wantCheckpoints("once it is there", id, 2)
 	if both[1] != first {
 		t.Errorf("the checkpoints are %v, want %s too", both, first)
 	}
 	far().arrive(both[0])
-	eventually(t, "the older one goes", func() bool { return slices.Equal(w.points(), both[:1]) && len(w.row(id).Checkpoints) == 1 })
+	eventually(t, "the older one goes", func() bool { return slices.Equal(w.checkpoints(), both[:1]) && len(w.row(id).Checkpoints) == 1 })
 	// While the storage is unavailable, a recent checkpoint is kept on disk and the stored one stays.
 	w.clock.pass(every)
-	stuck := w.wantPoints("then", id, 2)[0]
+	stuck := w.wantCheckpoints("then", id, 2)[0]
 	for range 6 {
 		w.clock.pass(every)
 	}
-	if now := w.wantPoints("while the storage is unavailable", id, 2); now[0] == stuck || now[1] != both[0] {
+	if now := w.wantCheckpoints("while the storage is unavailable", id, 2); now[0] == stuck || now[1] != both[0] {
 		t.Errorf("the checkpoints are %v, where %s is stored and %s is being uploaded", now, both[0], stuck)
 	}
 	// It is deleted once the pause's snapshot is uploaded.
@@ -313,9 +313,9 @@ func TestACheckpointStaysUntilTheNextIsStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.wantPoints("once it is paused", id, 2)
+	w.wantCheckpoints("once it is paused", id, 2)
 	far().arrive(n.ID)
-	eventually(t, "both go", func() bool { return len(w.points()) == 0 && len(w.row(id).Checkpoints) == 0 })
+	eventually(t, "both go", func() bool { return len(w.checkpoints()) == 0 && len(w.row(id).Checkpoints) == 0 })
 	for _, e := range w.events(id, bothy.EventSnapshotStored) {
 		if e["snapshot_id"] != n.ID {
 			t.Errorf("a checkpoint is an event: %v", e)
@@ -328,7 +328,7 @@ func TestCheckpointsAndTheQuota(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	w.clock.pass(every)
-	n, err := w.Service.Snapshot(w.me(), w.wantPoints("at first", id, 1)[0])
+	n, err := w.Service.Snapshot(w.me(), w.wantCheckpoints("at first", id, 1)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestCheckpointsAndTheQuota(t *testing.T) {
 	w.restart()
 	w.guests.last().setStats(bothy.GuestStats{Processes: 2})
 	w.clock.pass(every)
-	if now := w.wantPoints("with a quota for one", id, 1); now[0] == n.ID {
+	if now := w.wantCheckpoints("with a quota for one", id, 1); now[0] == n.ID {
 		t.Errorf("no checkpoint was taken: %v", w.events(id, bothy.EventSandboxCheckpointFailed))
 	}
 	if _, err := w.CreateSnapshot(w.me(), id, bothy.SnapshotCreate{}); bothy.ErrorCode(err) != bothy.CodeQuota {
@@ -352,21 +352,21 @@ func TestOrphanedCheckpointsAreDeleted(t *testing.T) {
 	w := newWorld(t)
 	id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
 	w.clock.pass(every)
-	w.wantPoints("at first", id, 1)
+	w.wantCheckpoints("at first", id, 1)
 	row := w.row(id)
 	row.Checkpoints = nil
 	if err := w.store.PutSandbox(t.Context(), row); err != nil {
 		t.Fatal(err)
 	}
 	// While the database is in doubt, the checkpoint may belong to a row.
-	w.narrow = func(o *lifecycle.Options) { o.Doubtful = func() bool { return true } }
+	w.change = func(o *lifecycle.Options) { o.Doubtful = func() bool { return true } }
 	w.restart()
-	if left := w.points(); len(left) != 1 {
+	if left := w.checkpoints(); len(left) != 1 {
 		t.Errorf("with a database in doubt the checkpoints are %v", left)
 	}
-	w.narrow = nil
+	w.change = nil
 	w.restart()
-	w.wantPoints("that no row has", id, 0)
+	w.wantCheckpoints("that no row has", id, 0)
 }
 
 // A sandbox that is moved takes its checkpoint along, and gets new ones on the other host.
@@ -444,10 +444,10 @@ func TestALostCheckpointIsForgotten(t *testing.T) {
 		}
 		id := w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0), OnHostLoss: on})
 		w.clock.pass(every)
-		stored := w.wantPoints("at first", id, 1)[0]
+		stored := w.wantCheckpoints("at first", id, 1)[0]
 		far().arrive(stored)
 		w.clock.pass(every)
-		lost := w.wantPoints("then", id, 2)[0]
+		lost := w.wantCheckpoints("then", id, 2)[0]
 		if err := os.RemoveAll(filepath.Join(w.dir, "snapshots", lost)); err != nil {
 			t.Fatal(err)
 		}
@@ -457,14 +457,14 @@ func TestALostCheckpointIsForgotten(t *testing.T) {
 		}
 		if resumes {
 			w.resumeDue(room(true))
-			if left := w.points(); !slices.Equal(left, []string{stored}) {
+			if left := w.checkpoints(); !slices.Equal(left, []string{stored}) {
 				t.Errorf("after the resume the checkpoints are %v, want %s", left, stored)
 			}
 		}
 		if err := w.Terminate(w.me(), id); err != nil {
 			t.Fatal(err)
 		}
-		if left := w.points(); len(left) != 0 {
+		if left := w.checkpoints(); len(left) != 0 {
 			t.Errorf("after its end the checkpoints are %v", left)
 		}
 	}

@@ -47,7 +47,7 @@ type rivalWorld struct {
 
 func newRivalWorld(t *testing.T) *rivalWorld {
 	w := &rivalWorld{newWorld(t), rivalStore{rival: &atomic.Pointer[func(*store.Sandbox)]{}, owned: &atomic.Bool{}}}
-	w.narrow = func(o *lifecycle.Options) {
+	w.change = func(o *lifecycle.Options) {
 		w.store.Store = o.Store
 		o.Store = w.store
 	}

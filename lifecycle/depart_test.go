@@ -252,7 +252,7 @@ func TestADepartureFails(t *testing.T) {
 			t.Errorf("%s: a command afterwards: %v", step, err)
 		}
 	}
-	p.two.narrow = nil
+	p.two.change = nil
 	p.lost = true
 	if _, err := p.move(sb.ID); err != nil {
 		t.Errorf("a move that succeeded, but whose answer was lost: %v", err)

@@ -29,7 +29,7 @@ func withMicrovm(t *testing.T, a bothy.Acceleration) *twoEngines {
 	w.closeServer()
 	two := &twoEngines{world: w, vms: &fake.Host{}}
 	two.info = bothy.EngineInfo{Name: "vm", Build: "vm-1", Kernel: "6.1-vm", Snapshots: true, Acceleration: a}
-	w.narrow = func(o *lifecycle.Options) {
+	w.change = func(o *lifecycle.Options) {
 		o.Openers = map[string]engines.Opener{"vm": func(ctx context.Context) (bothy.Engine, error) {
 			two.opened.Add(1)
 			engines.Step(ctx, "fetch a kernel")
@@ -49,7 +49,7 @@ func TestProgressOfAnEngineIsReported(t *testing.T) {
 	w := withMicrovm(t, bothy.AccelerationEmulated)
 	stranger := bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: "other", Scopes: bothy.AllScopes})
 	w.create(bothy.SandboxCreate{Engine: "vm"})
-	told := func(ctx context.Context) (list []map[string]string) {
+	reported := func(ctx context.Context) (list []map[string]string) {
 		err := w.Events(ctx, bothy.EventFilter{}, func(e bothy.Event) error {
 			if e.Type == bothy.EventEnginePreparing {
 				list = append(list, e.Data)
@@ -61,10 +61,10 @@ func TestProgressOfAnEngineIsReported(t *testing.T) {
 		}
 		return list
 	}
-	if got := told(w.me()); len(got) != 1 || got[0]["engine"] != "vm" || got[0]["step"] != "fetch a kernel" {
+	if got := reported(w.me()); len(got) != 1 || got[0]["engine"] != "vm" || got[0]["step"] != "fetch a kernel" {
 		t.Errorf("the reported steps are %v", got)
 	}
-	if got := told(stranger); len(got) != 0 {
+	if got := reported(stranger); len(got) != 0 {
 		t.Errorf("another project sees the steps %v", got)
 	}
 	engines.Step(t.Context(), "unwatched") // no request waits for this step
@@ -182,9 +182,9 @@ func TestAutoFollowsThePolicy(t *testing.T) {
 
 func TestAutoAsTheDefaultIsOpenedInAdvance(t *testing.T) {
 	w := withMicrovm(t, bothy.AccelerationKVM)
-	narrow := w.narrow
-	w.narrow = func(o *lifecycle.Options) {
-		narrow(o)
+	change := w.change
+	w.change = func(o *lifecycle.Options) {
+		change(o)
 		o.Engine = bothy.EngineAuto
 	}
 	w.restart()

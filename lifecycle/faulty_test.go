@@ -52,7 +52,7 @@ func (s fullStore) AddSnapshot(ctx context.Context, n *bothy.Snapshot, q store.S
 // newFullWorld is a world whose disk is full while the returned flag is set.
 func newFullWorld(t *testing.T) (*world, *atomic.Bool) {
 	w, full := newWorld(t), &atomic.Bool{}
-	w.narrow = func(o *lifecycle.Options) { o.Store = fullStore{o.Store, full} }
+	w.change = func(o *lifecycle.Options) { o.Store = fullStore{o.Store, full} }
 	w.restart()
 	return w, full
 }
@@ -280,7 +280,7 @@ func TestAnEngineThatFailsToOpenLosesNothing(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(bothy.SandboxCreate{})
 	var fails atomic.Int32
-	w.narrow = func(o *lifecycle.Options) {
+	w.change = func(o *lifecycle.Options) {
 		e := o.Engines["fake"]
 		o.Engines = map[string]bothy.Engine{}
 		o.Openers = map[string]engines.Opener{"fake": func(context.Context) (bothy.Engine, error) {
@@ -313,7 +313,7 @@ func TestCrashesAroundAPauseLeaveNothing(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			w := newWorld(t)
 			sb := w.create(bothy.SandboxCreate{})
-			sleepOnce(t, w, sb.ID)
+			pauseOnce(t, w, sb.ID)
 			if _, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -346,7 +346,7 @@ func TestCrashesAroundAPauseLeaveNothing(t *testing.T) {
 	}
 }
 
-func sleepOnce(t *testing.T, w *world, id string) {
+func pauseOnce(t *testing.T, w *world, id string) {
 	t.Helper()
 	if _, err := w.Pause(w.me(), id, bothy.PauseOptions{}); err != nil {
 		t.Fatal(err)
@@ -380,10 +380,10 @@ func dieAt(t *testing.T, w *world, step string, do func()) {
 func TestAFullDiskRefusesStartsAtOnce(t *testing.T) {
 	var full atomic.Bool
 	w := newWorld(t)
-	w.narrow = func(o *lifecycle.Options) { o.DiskFull = full.Load }
+	w.change = func(o *lifecycle.Options) { o.DiskFull = full.Load }
 	w.restart()
 	sb := w.create(bothy.SandboxCreate{})
-	sleepOnce(t, w, sb.ID)
+	pauseOnce(t, w, sb.ID)
 	began := 0
 	w.host.FailStart = func(string) error { began++; return nil }
 	full.Store(true)

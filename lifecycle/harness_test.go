@@ -47,7 +47,7 @@ type world struct {
 	pool      warm.Options
 	free      func() int // the host's free memory; nil asks the host
 	minFree   int
-	narrow    func(*lifecycle.Options) // changes a server's options
+	change    func(*lifecycle.Options) // changes a server's options
 	templates lifecycle.Templates
 	log       *slog.Logger
 }
@@ -99,8 +99,8 @@ func (w *world) open() {
 		Vault:        secrets, Clock: w.clock, Retention: w.retention, MaxSandboxes: 50,
 		Pool: w.pool, FreeMemoryMB: w.free, MinFreeMemoryMB: w.minFree, Log: w.log,
 	}
-	if w.narrow != nil {
-		w.narrow(&o)
+	if w.change != nil {
+		w.change(&o)
 	}
 	w.Service = lifecycle.New(o)
 }

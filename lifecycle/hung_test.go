@@ -155,7 +155,7 @@ func (g *silent) Exec(ctx context.Context, _ bothy.ExecRequest) (*bothy.ExecResu
 func TestACommandInAHungSandboxTimesOut(t *testing.T) {
 	w := newWorld(t)
 	var quiet atomic.Bool
-	w.narrow = func(o *lifecycle.Options) {
+	w.change = func(o *lifecycle.Options) {
 		o.NewGateway = func(_ string, c bothy.NetDevice) (bothy.Gateway, error) {
 			return &wired{w.gateways.add(c), make(chan net.Conn, 10)}, nil
 		}

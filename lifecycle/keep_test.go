@@ -103,7 +103,7 @@ func (r *remote) ReadFile(ctx context.Context, name, file string) ([]byte, error
 func remoteWorld(t *testing.T) (*world, func() *remote) {
 	w := newWorld(t)
 	var r *remote
-	w.narrow = func(o *lifecycle.Options) {
+	w.change = func(o *lifecycle.Options) {
 		before := r
 		r = newRemote(o.Blobs)
 		if before != nil {
@@ -273,9 +273,9 @@ func TestARestartedServerContinuesUploads(t *testing.T) {
 // other host can have known it: if it is of a sandbox of this host and never reached the storage.
 func TestSnapshotsThatAnotherHostDeletedAreNotListed(t *testing.T) {
 	w, r := remoteWorld(t)
-	narrow := w.narrow
-	w.narrow = func(o *lifecycle.Options) {
-		narrow(o)
+	change := w.change
+	w.change = func(o *lifecycle.Options) {
+		change(o)
 		o.Elsewhere = func(context.Context, string) (int, error) { return 0, nil }
 	}
 	w.restart()

@@ -378,7 +378,7 @@ func TestOneOfSeveralHostsResumesWhatIsLost(t *testing.T) {
 func TestOnlyTheOwnerClaimsFromADeadHost(t *testing.T) {
 	w := newWorld(t)
 	claimed := 0
-	w.narrow = func(o *lifecycle.Options) {
+	w.change = func(o *lifecycle.Options) {
 		o.ClaimDead = func(context.Context, string) (bool, error) { claimed++; return true, nil }
 	}
 	w.restart()
@@ -406,7 +406,7 @@ func TestAHostLosesSnapshotsOfHostsWithOtherClocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.clock.pass(every)
-	checkpoint := w.wantPoints("then", id, 1)[0]
+	checkpoint := w.wantCheckpoints("then", id, 1)[0]
 	// The host that took the kept one has a clock that is three hours ahead, and that of the checkpoint
 	// one that is three hours behind.
 	for id, off := range map[string]time.Duration{kept.ID: 3 * time.Hour, checkpoint: -3 * time.Hour} {
@@ -419,7 +419,7 @@ func TestAHostLosesSnapshotsOfHostsWithOtherClocks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.narrow = func(o *lifecycle.Options) {
+	w.change = func(o *lifecycle.Options) {
 		o.TimedSnapshot = func(ctx context.Context, id string) (*bothy.Snapshot, error) {
 			n, err := w.store.Snapshot(ctx, id)
 			if err == nil {

@@ -38,7 +38,7 @@ func (w *world) trusts(other *world) {
 func (w *world) reopen(change func(*lifecycle.Options)) {
 	w.t.Helper()
 	w.closeServer()
-	w.narrow = change
+	w.change = change
 	w.open()
 }
 
@@ -481,7 +481,7 @@ func TestUnfinishedSnapshotsCountOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.retention = lifecycle.Retention{ProjectBytes: 3 * n.SizeBytes}
-	w.narrow = func(o *lifecycle.Options) {
+	w.change = func(o *lifecycle.Options) {
 		o.Store = meanwhileStore{o.Store, func() {
 			once.Do(func() {
 				all.Go(func() {
@@ -522,7 +522,7 @@ func TestQuotaAppliesToAllHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.retention = lifecycle.Retention{ProjectBytes: 5 * n.SizeBytes / 2}
-	w.narrow = func(o *lifecycle.Options) {
+	w.change = func(o *lifecycle.Options) {
 		o.Store = beforeStore{o.Store, func(s store.Store) {
 			if err := s.PutSnapshot(t.Context(), &bothy.Snapshot{ID: "snpelsewhere", ProjectID: "mine", SizeBytes: n.SizeBytes, CreatedAt: n.CreatedAt}); err != nil {
 				t.Error(err)

@@ -82,11 +82,11 @@ func (g *guests) count() int {
 }
 
 func TestRequestsDuringAPauseWaitAndResume(t *testing.T) {
-	fallAsleep := map[string]func(*world, *bothy.Sandbox){
+	pauses := map[string]func(*world, *bothy.Sandbox){
 		"idle": func(w *world, _ *bothy.Sandbox) { w.clock.pass(2 * time.Minute) },
 		"told": func(w *world, sb *bothy.Sandbox) { w.pause(sb.ID) },
 	}
-	for name, fall := range fallAsleep {
+	for name, pause := range pauses {
 		for _, step := range []string{"lifecycle.freeze", "lifecycle.frozen", "lifecycle.sealed", "lifecycle.move.paused"} {
 			t.Run(name+" at "+step, func(t *testing.T) {
 				w := newWorld(t)
@@ -96,7 +96,7 @@ func TestRequestsDuringAPauseWaitAndResume(t *testing.T) {
 					_, err := w.CreateSnapshot(ctx, sb.ID, bothy.SnapshotCreate{Name: "three"})
 					return err
 				})
-				fall(w, sb)
+				pause(w, sb)
 				for _, err := range answers(t, all) {
 					if err != nil {
 						t.Error(err)

@@ -31,7 +31,7 @@ func (p *plans) set(plan bothy.Plan) {
 func withPlan(t *testing.T, name string) (*world, *plans) {
 	w := newWorld(t)
 	p := &plans{plan: bothy.Plans[name]}
-	w.narrow = func(o *lifecycle.Options) { o.Plans = p }
+	w.change = func(o *lifecycle.Options) { o.Plans = p }
 	w.restart()
 	return w, p
 }

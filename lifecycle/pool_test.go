@@ -757,10 +757,10 @@ func TestUnusedGoldenSnapshotsAreDeleted(t *testing.T) {
 		w.closeServer()
 		var log bytes.Buffer // read only after the server is closed
 		w.log = slog.New(slog.NewTextHandler(&log, nil))
-		narrow := w.narrow
-		w.narrow = func(o *lifecycle.Options) {
-			if narrow != nil {
-				narrow(o)
+		change := w.change
+		w.change = func(o *lifecycle.Options) {
+			if change != nil {
+				change(o)
 			}
 			o.CABundle = "another"
 		}

@@ -14,7 +14,7 @@ import (
 // level.
 func (w *world) onProcessor(level, shown string, change func(*lifecycle.Options)) {
 	w.t.Helper()
-	w.narrow = func(o *lifecycle.Options) {
+	w.change = func(o *lifecycle.Options) {
 		host := bothy.Processor{Vendor: "AuthenticAMD", Level: level, CacheLine: 64, Features: bothy.CPUFeatures(level)}
 		info := fake.New(w.host, w.build).Info()
 		info.Host, info.Shown, info.CPULevel = host, host.Shown(shown), shown
@@ -128,8 +128,8 @@ func TestASandboxCannotMoveToALowerProcessor(t *testing.T) {
 	}{{bothy.CPUHost, true}, {bothy.CPULevel3, false}} {
 		t.Run(c.shown, func(t *testing.T) {
 			p := newPair(t)
-			p.one.onProcessor(bothy.CPULevel4, c.shown, p.one.narrow)
-			p.two.onProcessor(bothy.CPULevel3, bothy.CPUHost, p.two.narrow)
+			p.one.onProcessor(bothy.CPULevel4, c.shown, p.one.change)
+			p.two.onProcessor(bothy.CPULevel3, bothy.CPUHost, p.two.change)
 			sb := p.one.create(bothy.SandboxCreate{})
 			refused, err := p.move(sb.ID)
 			if !c.refused {

@@ -53,7 +53,7 @@ func TestAFailedSandboxIsRestarted(t *testing.T) {
 	}
 	// It is a normal sandbox from then on.
 	w.clock.pass(time.Minute)
-	w.wantPoints("a minute later", sb.ID, 1)
+	w.wantCheckpoints("a minute later", sb.ID, 1)
 	w.restart()
 	if got := w.get(sb.ID); got.State != bothy.StateRunning {
 		t.Errorf("after a restart of the server it is %s", got.State)

@@ -44,7 +44,7 @@ func withOthers(t *testing.T, pool warm.Options, plan bothy.Plan) (*world, *othe
 	p := &plans{plan: plan}
 	w := newPoolWorld(t, pool, func(w *world) {
 		o.w = w
-		w.narrow = func(l *lifecycle.Options) {
+		w.change = func(l *lifecycle.Options) {
 			l.Plans, l.StartShared = p, o.start
 			l.Elsewhere = func(context.Context, string) (int, error) { return 0, nil }
 		}
@@ -138,7 +138,7 @@ func TestTheStoreIsNotAskedBeforeTheRetryTime(t *testing.T) {
 
 func TestACreateFromATemplateWithMemoryCountsOnce(t *testing.T) {
 	w := newPoolWorld(t, warm.Options{}, func(w *world) {
-		w.narrow = func(o *lifecycle.Options) {
+		w.change = func(o *lifecycle.Options) {
 			o.Plans = &plans{plan: bothy.Plan{Name: "slow", CreatesPerMinute: 3}}
 		}
 	})

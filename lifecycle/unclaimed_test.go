@@ -17,7 +17,7 @@ import (
 func TestSandboxesTheDatabaseLostAreKept(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "register")
-	w.narrow = func(o *lifecycle.Options) { o.Register = dir }
+	w.change = func(o *lifecycle.Options) { o.Register = dir }
 	w.restart()
 	restored, ended := w.create(bothy.SandboxCreate{Name: "restored"}), w.create(bothy.SandboxCreate{})
 	gone := w.create(bothy.SandboxCreate{})
@@ -93,7 +93,7 @@ func TestADatabaseInDoubtRemovesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.narrow = func(o *lifecycle.Options) { o.Doubtful = func() bool { return doubtful } }
+		w.change = func(o *lifecycle.Options) { o.Doubtful = func() bool { return doubtful } }
 		w.open()
 		if _, err := w.Recover(t.Context()); err != nil {
 			t.Fatal(err)
