@@ -73,8 +73,8 @@ func (s *Service) public(row *store.Sandbox, budgets func(root string) float64) 
 	return sb
 }
 
-// budgetsOf returns the budgets of trees. For sandboxes that are not here they are read from the store:
-// the host that has them may just have changed them.
+// budgetsOf returns the budgets of trees. With other hosts they are read from the store: one of those may
+// just have changed them.
 func (s *Service) budgetsOf(ctx context.Context, rows ...*store.Sandbox) func(root string) float64 {
 	here := func(root string) float64 {
 		if b := s.o.Meter.TreeBudget(root); b != nil {
@@ -84,7 +84,7 @@ func (s *Service) budgetsOf(ctx context.Context, rows ...*store.Sandbox) func(ro
 	}
 	var roots []string
 	for _, sb := range rows {
-		if s.o.TreeBudgets != nil && sb.BudgetRoot != "" && !s.Here(sb.ID) {
+		if s.o.TreeBudgets != nil && sb.BudgetRoot != "" {
 			roots = append(roots, sb.BudgetRoot)
 		}
 	}
