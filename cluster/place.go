@@ -65,8 +65,14 @@ func (x *Router) placeBy(w http.ResponseWriter, r *http.Request, t target, c Cal
 	}
 	hosts = x.withProcessors(r.Context(), hosts, n)
 	here, others := x.plan(r.Context(), hosts, n)
-	if here {
+	if here && (len(others) == 0 || x.o.Tight == nil || !x.o.Tight(max(1, int(x.creating.Load())))) {
 		return false
+	}
+	if here {
+		// Its last room may be gone before the request is admitted. So it is asked as the others are,
+		// and may refuse instead of having the request wait.
+		own := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self })
+		others = append([]bothy.ClusterHost{hosts[own]}, others...)
 	}
 	again := replayable(r)
 	for h := range inTurn(others, hosts, n) {
@@ -74,7 +80,9 @@ func (x *Router) placeBy(w http.ResponseWriter, r *http.Request, t target, c Cal
 			x.o.Fail(w, r, err)
 			return true
 		}
-		x.count(h.Name, n)
+		if !h.Self {
+			x.count(h.Name, n)
+		}
 		err := x.send(w, r, t, c, store.Ownership{Host: h.Name, Address: h.Address}, true)
 		if err == nil {
 			return true
@@ -125,7 +133,7 @@ func (x *Router) plan(ctx context.Context, hosts []bothy.ClusterHost, n *needs) 
 		return false, others
 	}
 	if len(others) == 0 || n.name != "" && x.o.Ready(n.name) {
-		return true, nil
+		return true, others
 	}
 	own := slices.IndexFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self })
 	score := x.scores(ctx, n)

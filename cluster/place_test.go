@@ -296,6 +296,64 @@ func TestARefusalLeadsToTheNextHost(t *testing.T) {
 	}
 }
 
+// A host that may lose its last room before it admits a sandbox is asked as the others are: if it refuses,
+// they are asked, and if all do, the request waits for it. Silence leads nowhere else.
+func TestAHostThatMayBecomeFullIsAsked(t *testing.T) {
+	for name, c := range map[string]struct {
+		tight    int // as many more sandboxes could be too many; 0 is never
+		own, two http.HandlerFunc
+		want     string
+		asked    [2]int
+	}{
+		"it has room":         {0, answers, answers, "200 here", [2]int{0, 0}},
+		"it still has room":   {1, answers, full, "200 done", [2]int{1, 0}},
+		"it is full":          {1, full, answers, "200 done", [2]int{1, 1}},
+		"all are full":        {1, fullProblem, full, "200 here", [2]int{1, 1}},
+		"it is silent":        {1, hangsUp, answers, "599 the host one, which must answer this request, does not respond", [2]int{1, 0}},
+		"it has room for one": {2, full, answers, "200 here", [2]int{0, 0}},
+	} {
+		for path, body := range creates {
+			t.Run(name+path, func(t *testing.T) {
+				s := &shared{}
+				own, two := newPeer(t, "one", s, c.own), newPeer(t, "two", s, c.two)
+				x := placer(t, []bothy.ClusterHost{
+					idle("one", func(h *bothy.ClusterHost) { h.Self, h.Address = true, own.address }),
+					idle("two", func(h *bothy.ClusterHost) { h.Address, h.FreeMemoryBytes = two.address, 50 }),
+				}, func(o *RouterOptions) {
+					o.Tight = func(more int) bool { return c.tight > 0 && more >= c.tight }
+					a, err := OpenAuthority(t.Context(), hosts{self: "one", shared: s}, openVault{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					o.Authority = a
+				})
+				r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+				w := httptest.NewRecorder()
+				handled, leave := x.Route(w, r)
+				if again, err := io.ReadAll(r.Body); !handled && (err != nil || string(again) != body) {
+					t.Errorf("the body is now %q; %v", again, err)
+				}
+				if !handled {
+					_, _ = io.WriteString(w, "here")
+					if n := x.creating.Load(); n != 1 {
+						t.Errorf("%d are being created", n)
+					}
+				}
+				leave()
+				if n := x.creating.Load(); n != 0 {
+					t.Errorf("%d are being created after the end", n)
+				}
+				if got := fmt.Sprintf("%d %s", w.Code, w.Body); !strings.HasPrefix(got, c.want) {
+					t.Errorf("the answer is %q", got)
+				}
+				if got := [2]int{len(own.bodies), len(two.bodies)}; got != c.asked {
+					t.Errorf("the hosts were asked %v times", got)
+				}
+			})
+		}
+	}
+}
+
 // Hosts beyond the few that are compared are asked before a sandbox is refused, also one that
 // was full when it last said so. Those that cannot have it are not.
 func TestEveryHostIsAskedBeforeThereIsNoRoom(t *testing.T) {

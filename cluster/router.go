@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -42,6 +43,8 @@ type RouterOptions struct {
 	Gate *Gate
 	// Here reports whether a sandbox runs on this host.
 	Here func(id string) bool
+	// Tight reports whether this host could have no room for that many more sandboxes. Optional.
+	Tight func(more int) bool
 	// Full reports whether this host has no room for another sandbox, and Ready whether it has
 	// a ready one of a template.
 	Full  func() bool
@@ -83,6 +86,9 @@ type RouterOptions struct {
 type Router struct {
 	o         RouterOptions
 	transport transport
+
+	// creating counts the requests for sandboxes that this host answers for itself.
+	creating atomic.Int64
 
 	mu    sync.Mutex
 	known map[string]known // owners of sandboxes on other hosts
@@ -190,7 +196,12 @@ func (x *Router) route(w http.ResponseWriter, r *http.Request, t target, caller 
 	case t.kind == duty && peer == nil:
 		return x.toDuty(w, r, caller), none
 	case t.kind == create && peer == nil:
-		return x.place(w, r, t, caller), none
+		x.creating.Add(1)
+		if handled = x.place(w, r, t, caller); handled {
+			x.creating.Add(-1)
+			return true, none
+		}
+		return false, func() { x.creating.Add(-1) }
 	case t.kind == build && peer == nil:
 		return x.toBuild(w, r, t, caller), none
 	case t.buildID != "" && x.o.HasBuild != nil && !x.o.HasBuild(t.buildID):
@@ -682,7 +693,9 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 		},
 	}
 	proxy.ServeHTTP(w, r)
-	x.o.Counts.sent(place, err == nil, errors.Is(err, errAgain))
+	if o.Host != x.o.Hosts.Self() {
+		x.o.Counts.sent(place, err == nil, errors.Is(err, errAgain))
+	}
 	return err
 }
 

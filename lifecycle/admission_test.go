@@ -204,3 +204,22 @@ func TestFullHost(t *testing.T) {
 		wantCode(t, <-got, bothy.CodeShuttingDown)
 	})
 }
+
+// Whether a host could become full counts what runs, what starts and what waits.
+func TestTightHost(t *testing.T) {
+	w := newWorld(t)
+	w.free, w.minFree = func() int { return 4 * bothy.DefaultMemoryMB }, bothy.DefaultMemoryMB
+	w.reopen(func(o *lifecycle.Options) { o.MaxSandboxes = 3 })
+	w.create(bothy.SandboxCreate{})
+	for more, want := range map[int]bool{1: false, 2: false, 3: true} {
+		if got := w.Tight(more); got != want {
+			t.Errorf("for %d sandboxes more of 3, of which 1 runs: %v", more, got)
+		}
+	}
+	w.reopen(func(o *lifecycle.Options) { o.MaxSandboxes = 0 })
+	for more, want := range map[int]bool{3: false, 4: true} {
+		if got := w.Tight(more); got != want {
+			t.Errorf("for the memory of %d sandboxes more: %v", more, got)
+		}
+	}
+}

@@ -102,6 +102,9 @@ func (s *Service) Here(id string) bool {
 // Full reports whether the host has no capacity for another sandbox.
 func (s *Service) Full() bool { return s.admission.Full() }
 
+// Tight reports whether the host could have no capacity for that many sandboxes more.
+func (s *Service) Tight(more int) bool { return s.admission.Tight(more) }
+
 // eachInstance calls f for every machine, several at once.
 func (s *Service) eachInstance(f func(*instance.Instance)) {
 	s.mu.Lock()

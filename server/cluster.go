@@ -153,7 +153,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 	}
 	gate := &cluster.Gate{}
 	router := cluster.NewRouter(cluster.RouterOptions{
-		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Gate: gate, Here: s.lifecycle.Here, Full: s.lifecycle.Full,
+		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Gate: gate, Here: s.lifecycle.Here, Full: s.lifecycle.Full, Tight: s.lifecycle.Tight,
 		Ready: s.readyOf, Origin: s.originAsked, Containers: s.config.OpenAI.Template, Template: s.templateAsked, Spread: s.hosts.LiveByHost, Wanted: s.wanted, Memory: s.memoryOf,
 		Fetchable: s.fetchable, Claimed: s.lifecycle.Claimed,
 		Port: s.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Upload: s.uploadProject, HasBuild: s.hasBuild, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,

@@ -244,6 +244,15 @@ func (c *Controller) Full() bool {
 	return c.closed || c.atCapacity(free) != nil
 }
 
+// Tight reports whether the host could be at capacity with that many sandboxes more.
+func (c *Controller) Tight(more int) bool {
+	free := c.freeForSandboxes() - more*bothy.DefaultMemoryMB
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.running) + c.starting + c.queue.waiting + more
+	return c.o.MaxSandboxes > 0 && n > c.o.MaxSandboxes || free < c.o.MinFreeMemoryMB
+}
+
 // orBusy returns the error for a request that waited for others to start.
 func orBusy(full error) error {
 	if full != nil {

@@ -3,9 +3,11 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -88,6 +90,55 @@ func TestAHostThatIsFullLeavesSandboxesToOthers(t *testing.T) {
 	_, metrics := one.raw(t, http.MethodGet, "/metrics", "", http.Header{"Authorization": {"Bearer " + one.Key}})
 	if !strings.Contains(metrics, "bothy_placement_refusals_total") || strings.Contains(metrics, "bothy_placement_refusals_total 0\n") {
 		t.Errorf("no host refused: %s", metrics)
+	}
+}
+
+// Requests that arrive together do not wait for the last room of the host that gets them while another has
+// room.
+func TestHostsShareWhatArrivesTogether(t *testing.T) {
+	t.Parallel()
+	hosts := newHostsWith(t, func(i int, settings, store string) (string, string) {
+		// The first looks as good as any until it is full, and then has requests wait for longer than the
+		// test.
+		return settings + []string{"sandboxes: {max: 3, wait_seconds: 600}\n", "sandboxes: {max: 20, wait_seconds: 600}\n"}[i], store
+	}, "one", "two")
+	one := hosts[0]
+	const n = 10
+	ids := make(chan string, n)
+	var made sync.WaitGroup
+	for i := range n {
+		path, body, key := "/v1/sandboxes", `{"template":"python-3.12-bare","memory_mb":64}`, http.Header{"Authorization": {"Bearer " + one.Key}}
+		if i%2 == 1 {
+			path, body, key = "/sandboxes", `{"templateID":"python-3.12-bare"}`, http.Header{"X-Api-Key": {one.Key}}
+		}
+		key.Set("Content-Type", "application/json")
+		key.Set("Idempotency-Key", fmt.Sprint("together-", i))
+		made.Go(func() {
+			status, text := one.raw(t, http.MethodPost, path, body, key)
+			var sb struct {
+				ID        string `json:"id"`
+				SandboxID string `json:"sandboxID"`
+			}
+			if err := json.Unmarshal([]byte(text), &sb); err != nil || status/100 != 2 {
+				t.Errorf("POST %s: %d %s", path, status, text)
+				return
+			}
+			id, _, _ := strings.Cut(sb.ID+sb.SandboxID, "-")
+			ids <- id
+		})
+	}
+	made.Wait()
+	close(ids)
+	on := sandboxesOn(t, one)
+	if on["one"] > 3 || on["one"]+on["two"] != n {
+		t.Errorf("the hosts have %v", on)
+	}
+	for id := range ids {
+		b := &box{t, one, t.Context(), id}
+		b.usable()
+		if err := one.Sandboxes.Terminate(t.Context(), id); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
