@@ -1,9 +1,12 @@
 package server
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"strings"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/middleware"
 	"github.com/bothy-dev/bothy/openai"
 )
@@ -15,7 +18,7 @@ func (s *Server) openOpenAI() {
 		return
 	}
 	door := openai.New(openai.Services{
-		Sandboxes: s.lifecycle, Exec: s.lifecycle, Files: s.lifecycle.Files(), Limits: s.lifecycle, Note: middleware.NoteOuter,
+		Sandboxes: s.lifecycle, Exec: s.lifecycle, Files: s.filesOfAll(), Limits: s.lifecycle, Note: middleware.NoteOuter,
 	}, c.Template)
 	for _, r := range door.Routes() {
 		o := middleware.Outer{ID: r.ID, Scope: r.Scope, Raw: r.Raw, Key: bearer, Fail: openai.Fail}
@@ -29,4 +32,28 @@ func bearer(r *http.Request) string {
 		return ""
 	}
 	return strings.TrimSpace(key)
+}
+
+// filesOfAll are the files of sandboxes, of which Read finds those on other hosts too: a container may be given
+// the files of another.
+func (s *Server) filesOfAll() bothy.FileService {
+	if s.hosts == nil {
+		return s.lifecycle.Files()
+	}
+	return sharedFiles{s.lifecycle.Files(), s}
+}
+
+type sharedFiles struct {
+	bothy.FileService
+	s *Server
+}
+
+// Read implements bothy.FileService.
+func (f sharedFiles) Read(ctx context.Context, id, path, user string) (io.ReadCloser, *bothy.FileInfo, error) {
+	if router := f.s.pieces.Router; router != nil && !f.s.lifecycle.Here(id) {
+		if content, info, found, err := router.ReadFile(ctx, id, path, user); found || err != nil {
+			return content, info, err
+		}
+	}
+	return f.FileService.Read(ctx, id, path, user)
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -202,6 +203,36 @@ func TestHostsPassOnWhatASandboxIsMadeWith(t *testing.T) {
 	for f := range reflect.TypeFor[bothy.SandboxCreate]().Fields() {
 		if f.Tag.Get("json") != "-" && !sent[f.Name] {
 			t.Errorf("no request has the field %s", f.Name)
+		}
+	}
+
+	// A container is given the files of another, wherever the two are.
+	key := http.Header{"Authorization": {"Bearer " + one.Key}, "Content-Type": {"application/json"}}
+	container := func(body string) (id string) {
+		t.Helper()
+		status, text := one.raw(t, http.MethodPost, "/v1/containers", body, key)
+		var made struct {
+			ID string `json:"id"`
+		}
+		if status != http.StatusOK || json.Unmarshal([]byte(text), &made) != nil {
+			t.Fatalf("POST /v1/containers %s: %d %s", body, status, text)
+		}
+		return made.ID
+	}
+	source := &box{t, one, ctx, container(`{"name": "source", "host_labels": {"zone": "a"}}`)}
+	source.write("/mnt/data/note", "of the other container")
+	file := "cfile_" + base64.RawURLEncoding.EncodeToString([]byte(source.id+"/note"))
+	given := &box{t, one, ctx, container(`{"name": "given", "host_labels": {"zone": "b"}, "file_ids": ["` + file + `"]}`)}
+	if got := given.read("/mnt/data/note"); got != "of the other container" {
+		t.Errorf("a container was given %q", got)
+	}
+	none := "cfile_" + base64.RawURLEncoding.EncodeToString([]byte(source.id+"/none"))
+	if status, text := one.raw(t, http.MethodPost, "/v1/containers/"+given.id+"/files", `{"file_id": "`+none+`"}`, key); status != http.StatusNotFound || !strings.Contains(text, string(bothy.CodeFileNotFound)) {
+		t.Errorf("a file that does not exist: %d %s", status, text)
+	}
+	for _, id := range []string{source.id, given.id} {
+		if err := one.Sandboxes.Terminate(ctx, id); err != nil {
+			t.Fatal(err)
 		}
 	}
 
