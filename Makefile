@@ -103,6 +103,11 @@ simulate-cluster: bin/go.mod ## simulate the leases and placement of HOSTS (1000
 test-packaging: build ## check the Helm chart, the Nomad job, the Compose file and the systemd units
 	@test/packaging/run
 
+.PHONY: test-compose
+test-compose: host build ## run the Compose file with Docker, and take the power of one of its hosts (three minutes)
+	@scripts/packages @/usr/sbin/dockerd:docker.io python3:python3
+	@test/compose/run
+
 .PHONY: test-kubernetes
 test-kubernetes: ## apply the Helm chart to a Kubernetes API server that is built from modules (ten minutes the first time)
 	@scripts/packages openssl:openssl python3:python3
