@@ -74,9 +74,13 @@ func hostRow(h bothy.ClusterHost) []string {
 	if h.Self {
 		name += " (answers)"
 	}
+	lease := fmt.Sprintf("%.0f s", h.LeaseSeconds)
+	if h.LeaseSeconds <= 0 {
+		lease = "ended"
+	}
 	return []string{
 		name, string(h.State), h.Address, strconv.Itoa(h.Sandboxes), strconv.Itoa(h.Live), strconv.Itoa(h.CPUs),
-		fmt.Sprintf("%d of %d MB", h.FreeMemoryBytes>>20, h.MemoryBytes>>20), fmt.Sprintf("%.0f s", h.LeaseSeconds),
+		fmt.Sprintf("%d of %d MB", h.FreeMemoryBytes>>20, h.MemoryBytes>>20), lease,
 		processorWord(h.Processor), pairs(h.Labels),
 	}
 }
