@@ -78,9 +78,12 @@ func hostRow(h bothy.ClusterHost) []string {
 	if h.LeaseSeconds <= 0 {
 		lease = "ended"
 	}
+	cpus, memory := "-", "-" // until it renews its lease for the first time
+	if h.MemoryBytes > 0 {
+		cpus, memory = strconv.Itoa(h.CPUs), fmt.Sprintf("%d of %d MB", h.FreeMemoryBytes>>20, h.MemoryBytes>>20)
+	}
 	return []string{
-		name, string(h.State), h.Address, strconv.Itoa(h.Sandboxes), strconv.Itoa(h.Live), strconv.Itoa(h.CPUs),
-		fmt.Sprintf("%d of %d MB", h.FreeMemoryBytes>>20, h.MemoryBytes>>20), lease,
+		name, string(h.State), h.Address, strconv.Itoa(h.Sandboxes), strconv.Itoa(h.Live), cpus, memory, lease,
 		processorWord(h.Processor), pairs(h.Labels),
 	}
 }
