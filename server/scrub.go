@@ -25,8 +25,6 @@ import (
 )
 
 const (
-	// scrubEvery is how often everything in the object storage is verified, more or less.
-	scrubEvery = 24 * time.Hour
 	// scrubFirst is how long after a start or a failure that begins.
 	scrubFirst = time.Hour
 	// scrubRate is how many bytes a second are read for it.
@@ -35,8 +33,9 @@ const (
 	spoiledFor = time.Hour
 )
 
-// scrubber runs a task once a day on the host that is on duty.
+// scrubber runs a task regularly on the host that is on duty.
 type scrubber struct {
+	every  time.Duration
 	onDuty func() bool
 	scrub  func(ctx context.Context) error
 	failed func(error)
@@ -63,7 +62,7 @@ func (c scrubber) run(ctx context.Context) {
 			wait = jitter(scrubFirst)
 			continue
 		}
-		wait = max(jitter(scrubEvery)-time.Since(begun), jitter(scrubFirst))
+		wait = max(jitter(c.every)-time.Since(begun), jitter(scrubFirst))
 	}
 }
 
@@ -72,12 +71,13 @@ func jitter(d time.Duration) time.Duration {
 	return d - d/10 + rand.N(d/5)
 }
 
-// runScrub verifies what is in the object storage once a day until ctx ends.
+// runScrub regularly verifies what is in the object storage until ctx ends.
 func (s *Server) runScrub(ctx context.Context) {
-	if s.bucket == nil {
+	if s.bucket == nil || s.bucket.Location.VerifyDays == 0 {
 		return
 	}
 	scrubber{
+		every:  time.Duration(s.bucket.Location.VerifyDays) * 24 * time.Hour,
 		onDuty: s.scrubs, scrub: s.scrub,
 		failed: func(err error) {
 			s.log.Warn("cannot verify everything in the object storage; trying again", "error", err)

@@ -410,6 +410,7 @@ func TestScrubEveryDay(t *testing.T) {
 		begun := time.Now()
 		var mu sync.Mutex
 		go scrubber{
+			every:  24 * time.Hour,
 			onDuty: func() bool { mu.Lock(); defer mu.Unlock(); return duty },
 			scrub: func(context.Context) error {
 				mu.Lock()
