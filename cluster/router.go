@@ -410,9 +410,15 @@ func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c C
 	}
 	if peer == nil {
 		if k, ok := x.remembered(t.sandbox); ok {
-			return x.pass(w, r, t, c, store.Ownership{Host: k.host, Address: k.address})
+			return x.passOr(w, r, t, c, store.Ownership{Host: k.host, Address: k.address}, func() bool { return x.toOwner(w, r, t, c, nil) })
 		}
 	}
+	return x.toOwner(w, r, t, c, peer)
+}
+
+// toOwner forwards a request to the host that has a sandbox, by the database. If no host has it,
+// one claims it.
+func (x *Router) toOwner(w http.ResponseWriter, r *http.Request, t target, c Caller, peer *Peer) bool {
 	for range 3 {
 		o, err := x.o.Hosts.SandboxHost(r.Context(), t.sandbox)
 		if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
@@ -555,6 +561,12 @@ var errAgain = errors.New("the host refused the request; ask another")
 // pass has another host answer. If that host refuses, it looks up the owner once more. It
 // returns false only if this host turns out to be the owner.
 func (x *Router) pass(w http.ResponseWriter, r *http.Request, t target, c Caller, o store.Ownership) bool {
+	return x.passOr(w, r, t, c, o, nil)
+}
+
+// passOr is pass, but orphan answers if the request was not sent and the database says that the
+// host is dead, or that none has what it is about.
+func (x *Router) passOr(w http.ResponseWriter, r *http.Request, t target, c Caller, o store.Ownership, orphan func() bool) bool {
 	again := replayable(r)
 	err := x.send(w, r, t, c, o, false)
 	if err == nil {
@@ -571,6 +583,8 @@ func (x *Router) pass(w http.ResponseWriter, r *http.Request, t target, c Caller
 		x.o.Fail(w, r, ferr)
 	case now.Host == x.o.Hosts.Self():
 		return false
+	case (now.Host == "" || now.Dead) && orphan != nil:
+		return orphan()
 	case now.Host == "" || now.Dead || now == o:
 		x.o.Fail(w, r, unanswered(o.Host, err))
 	default:

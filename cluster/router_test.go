@@ -33,6 +33,7 @@ type shared struct {
 	key         []byte
 	owner       store.Ownership
 	asked       int
+	claimed     int
 	peers       []bothy.ClusterHost
 }
 
@@ -72,8 +73,16 @@ func (h hosts) SandboxHost(context.Context, string) (store.Ownership, error) {
 	return h.owner, nil
 }
 
+func (h hosts) ClaimSandbox(context.Context, string) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.claimed++
+	return true, nil
+}
+
 // peer is another host, and what it was asked.
 type peer struct {
+	close   func()
 	address string
 	answer  http.HandlerFunc
 	mu      sync.Mutex
@@ -105,6 +114,7 @@ func newPeer(t *testing.T, name string, s *shared, answer http.HandlerFunc) *pee
 	x.TLS = a.Server()
 	x.StartTLS()
 	t.Cleanup(x.Close)
+	p.close = x.Close
 	p.address = x.Listener.Addr().String()
 	return p
 }
@@ -228,6 +238,26 @@ func TestAWrongHostDoesNotUseTheBodyUp(t *testing.T) {
 	res.Body.Close()
 	if res.StatusCode != http.StatusOK || len(three.bodies) != 1 {
 		t.Fatalf("%s, %d", res.Status, len(three.bodies))
+	}
+}
+
+// A host that died since it answered last is not asked: its sandbox is claimed at once.
+func TestAnOwnerThatHasDiedIsForgotten(t *testing.T) {
+	s := &shared{}
+	two := newPeer(t, "two", s, answers)
+	one := newRouter(t, s)
+	s.owner = store.Ownership{Host: "two", Address: two.address}
+	if got := post(t, one.URL, strings.NewReader("{}")); got != "200 done" {
+		t.Fatal(got)
+	}
+	two.close()
+	s.owner = store.Ownership{Sandbox: bothy.StatePaused}
+	if got := post(t, one.URL, strings.NewReader("{}")); got != "200 here" || s.claimed != 1 {
+		t.Errorf("%s, claimed %d times", got, s.claimed)
+	}
+	s.owner = store.Ownership{Host: "two", Address: two.address}
+	if got := post(t, one.URL, strings.NewReader("{}")); got != "599 store_unavailable" || s.claimed != 1 {
+		t.Errorf("of a host that may live: %s, claimed %d times", got, s.claimed)
 	}
 }
 
