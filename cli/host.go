@@ -58,12 +58,15 @@ func newHostList(a *app) *cobra.Command {
 
 // notUp says why a host does not run, and what to do, or "".
 func notUp(h bothy.ClusterHost) string {
-	switch remove := "bothy host rm " + h.Name; {
-	case h.StartProblem != "" && h.State == bothy.HostDead:
-		return fmt.Sprintf("its server did not start: %s. Correct that and start it, or remove the host: %s", strings.TrimSuffix(h.StartProblem, "."), remove)
+	dead, remove := h.State == bothy.HostDead, "bothy host rm "+h.Name
+	switch {
 	case h.StartProblem != "":
-		return fmt.Sprintf("its server did not start: %s. Correct that and start it", strings.TrimSuffix(h.StartProblem, "."))
-	case h.State == bothy.HostDead:
+		why := fmt.Sprintf("its server did not start: %s. Correct that and start it", strings.TrimSuffix(h.StartProblem, "."))
+		if dead {
+			why += ", or remove the host: " + remove
+		}
+		return why
+	case dead:
 		return "it did not renew its lease, and was given up. Start its server, or remove the host if it is lost: " + remove
 	}
 	return ""

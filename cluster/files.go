@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,9 +11,6 @@ import (
 
 	"github.com/bothy-dev/bothy"
 )
-
-// maxProblem limits the error that another host answers with.
-const maxProblem = 64 << 10
 
 // ReadFile reads a file of a sandbox that another host has, for the caller in ctx. found is false if no other
 // host has the sandbox.
@@ -43,9 +38,7 @@ func (x *Router) readFile(ctx context.Context, host, address, sandbox, path, use
 		return nil, nil, err
 	}
 	origin := bothy.OriginFrom(ctx)
-	req.Header.Set(headerRemote, origin.Remote)
-	req.Header.Set(headerScheme, cmp.Or(origin.Scheme, "http"))
-	req.Header.Set("X-Request-Id", origin.RequestID)
+	describe(req.Header, origin, origin.Remote)
 	if c := bothy.CallerFrom(ctx); c != nil {
 		req.Header.Set(headerProject, c.ProjectID)
 		req.Header.Set(headerToken, c.TokenID)
@@ -63,13 +56,8 @@ func (x *Router) readFile(ctx context.Context, host, address, sandbox, path, use
 		return nil, nil, unanswered(host, fmt.Errorf("%s is no file there: %w", path, err))
 	}
 	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxProblem))
-	var p struct {
-		Code   bothy.Code `json:"code"`
-		Detail string     `json:"detail"`
-		Hint   string     `json:"hint"`
-	}
-	if err = errors.Join(err, json.NewDecoder(bytes.NewReader(text)).Decode(&p)); err != nil || p.Code == "" {
+	_, p, err := readProblem(res)
+	if err != nil || p.Code == "" {
 		return nil, nil, unanswered(host, errors.Join(err, fmt.Errorf("it answers %s", res.Status)))
 	}
 	return nil, nil, bothy.Errorf(p.Code, "%s", p.Detail).WithHint("%s", p.Hint)

@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -126,6 +129,33 @@ func (p *placing) Flush() {
 }
 
 func (p *placing) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// describe sets the headers that say where a request comes from.
+func describe(h http.Header, origin bothy.Origin, remote string) {
+	h.Set(headerRemote, remote)
+	h.Set(headerScheme, cmp.Or(origin.Scheme, "http"))
+	h.Set("X-Request-Id", origin.RequestID)
+}
+
+// maxProblem limits the error that another host answers with.
+const maxProblem = 64 << 10
+
+// answered is such an error.
+type answered struct {
+	Code   bothy.Code `json:"code"`
+	Detail string     `json:"detail"`
+	Hint   string     `json:"hint"`
+}
+
+// readProblem reads the error in an answer, and returns its text too. An answer that is no such error
+// has no code.
+func readProblem(res *http.Response) (text []byte, p answered, err error) {
+	text, err = io.ReadAll(io.LimitReader(res.Body, maxProblem))
+	if err == nil {
+		_ = json.Unmarshal(text, &p)
+	}
+	return text, p, err
+}
 
 func dropPeerHeaders(h http.Header) {
 	for _, name := range peerHeaders {

@@ -663,9 +663,7 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 			}
 			h := p.Out.Header
 			dropPeerHeaders(h)
-			h.Set(headerRemote, r.RemoteAddr)
-			h.Set(headerScheme, cmp.Or(origin.Scheme, "http"))
-			h.Set("X-Request-Id", origin.RequestID)
+			describe(h, origin, r.RemoteAddr)
 			if c.TokenID != "" {
 				h.Set(headerProject, c.Project)
 				h.Set(headerToken, c.TokenID)
@@ -745,14 +743,10 @@ func refused(res *http.Response, place bool) bool {
 	if res.StatusCode != http.StatusMisdirectedRequest && !(place && (res.StatusCode == http.StatusServiceUnavailable || res.StatusCode == http.StatusNotFound)) {
 		return false
 	}
-	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	body, p, err := readProblem(res)
 	if err != nil {
 		return false
 	}
-	var p struct {
-		Code bothy.Code `json:"code"`
-	}
-	_ = json.Unmarshal(body, &p)
 	res.Body = io.NopCloser(bytes.NewReader(body))
 	switch p.Code {
 	case bothy.CodeMisdirected:

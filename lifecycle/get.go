@@ -95,9 +95,13 @@ func (s *Service) budgetsOf(ctx context.Context, rows ...*store.Sandbox) func(ro
 	if err != nil {
 		return here
 	}
+	limits := make(map[string]float64, len(roots))
+	for _, root := range roots {
+		limits[root] = stored[root]
+	}
 	return func(root string) float64 {
-		if slices.Contains(roots, root) {
-			return stored[root]
+		if limit, ok := limits[root]; ok {
+			return limit
 		}
 		return here(root)
 	}

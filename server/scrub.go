@@ -2,12 +2,9 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -317,16 +314,11 @@ func checkTree(ctx context.Context, t *store.Tree, dir string) error {
 }
 
 func checkFile(ctx context.Context, dir, name, want string) error {
-	f, err := os.Open(filepath.Join(dir, name))
+	got, err := builds.Digest(filepath.Join(dir, name))
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return err
-	}
-	if hex.EncodeToString(h.Sum(nil)) != want {
+	if got != want {
 		return bothy.Errorf(bothy.CodeSnapshotDamaged, "the checksum of %s is wrong", name)
 	}
 	return ctx.Err()
