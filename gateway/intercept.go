@@ -123,6 +123,9 @@ func (s *session) checkHost(name string, next http.Handler) http.Handler {
 			// TRACE would send the secret back.
 			s.refuseRequest(w, http.StatusMethodNotAllowed, r.Method+" is not possible to a host that receives a secret")
 		default:
+			// A host may answer before it has read the request's body. HTTP/1 would then drop
+			// the rest of the body, and the host would abort its answer to a request cut short.
+			_ = http.NewResponseController(w).EnableFullDuplex()
 			next.ServeHTTP(finalOnly{w}, r)
 		}
 	})

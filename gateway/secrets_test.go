@@ -301,22 +301,52 @@ func TestSecretGoesNowhereElse(t *testing.T) {
 }
 
 func TestInterceptedBodiesStream(t *testing.T) {
-	v := newVault(t)
-	pr, pw := io.Pipe()
-	r, _ := http.NewRequest("POST", "https://api.example/echo", pr)
-	res, err := v.client(true).Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	for _, part := range []string{"first", "second", strings.Repeat("x", 200_000)} {
-		go func() { _, _ = io.WriteString(pw, part) }()
-		b := make([]byte, len(part))
-		if _, err := io.ReadFull(res.Body, b); err != nil || string(b) != part {
-			t.Fatalf("a part of %d bytes did not come back before the request ended: %v", len(part), err)
+	for _, http2 := range []bool{false, true} {
+		v := newVault(t)
+		pr, pw := io.Pipe()
+		r, _ := http.NewRequest("POST", "https://api.example/echo", pr)
+		res, err := v.client(http2).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		for _, part := range []string{"first", "second", strings.Repeat("x", 200_000)} {
+			go func() { _, _ = io.WriteString(pw, part) }()
+			b := make([]byte, len(part))
+			if _, err := io.ReadFull(res.Body, b); err != nil || string(b) != part {
+				t.Fatalf("h2 %v: a part of %d bytes did not come back before the request ended: %v", http2, len(part), err)
+			}
+		}
+		pw.Close()
+		if _, err := io.ReadAll(res.Body); err != nil {
+			t.Errorf("h2 %v: the end of the answer: %v", http2, err)
 		}
 	}
-	pw.Close()
+}
+
+// The host's answer is complete although it began before the host, or the gateway, had read the
+// request's body.
+func TestInterceptedAnswerMayPrecedeTheBody(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		v := newVault(t)
+		c := v.client(http2)
+		for _, length := range []int64{-1, 5} {
+			pr, pw := io.Pipe()
+			r, _ := http.NewRequest("POST", "https://api.example/echo", pr)
+			r.ContentLength = length
+			res, err := c.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(pw, "whole")
+			pw.Close()
+			b, err := io.ReadAll(res.Body)
+			if err != nil || string(b) != "whole" {
+				t.Errorf("h2 %v, length %d: got %q, %v", http2, length, b, err)
+			}
+			res.Body.Close()
+		}
+	}
 }
 
 func TestWebSocketPassesThroughAnInterception(t *testing.T) {
