@@ -306,13 +306,18 @@ func (ns *namespace) tap() bothy.NetDevice {
 // newRealLab is a lab whose guest is a Linux kernel.
 func newRealLab(t testing.TB) (*namespace, *Gateway, *internet) {
 	ns := newNamespace(t)
+	g, outside := newLabOn(t, ns.tap())
+	return ns, g, outside
+}
+
+func newLabOn(t testing.TB, dev bothy.NetDevice) (*Gateway, *internet) {
 	outside := newInternet(t)
-	g, err := New(ns.tap(), Options{Dialer: outside, Resolver: outside, HostAddrs: ownHostAddrs})
+	g, err := New(dev, Options{Dialer: outside, Resolver: outside, HostAddrs: ownHostAddrs})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { g.Close() })
-	return ns, g, outside
+	return g, outside
 }
 
 func TestLinuxBehindTheGateway(t *testing.T) {

@@ -62,16 +62,24 @@ func (g *Gateway) admitTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffer
 // answered with a reset.
 func (g *Gateway) awaitClosed(id stack.TransportEndpointID) {
 	for range closingTries {
-		ep, ok := g.stack.FindTransportEndpoint(header.IPv4ProtocolNumber, header.TCPProtocolNumber, id, nicID).(*tcp.Endpoint)
-		if !ok {
-			return
-		}
-		switch ep.EndpointState() {
-		case tcp.StateInitial, tcp.StateBound, tcp.StateListen, tcp.StateConnecting, tcp.StateSynSent, tcp.StateSynRecv:
+		if !g.connected(id) {
 			return
 		}
 		time.Sleep(closingStep)
 	}
+}
+
+// connected reports whether the stack has an end of a connection that has been set up.
+func (g *Gateway) connected(id stack.TransportEndpointID) bool {
+	ep, ok := g.stack.FindTransportEndpoint(header.IPv4ProtocolNumber, header.TCPProtocolNumber, id, nicID).(*tcp.Endpoint)
+	if !ok {
+		return false
+	}
+	switch ep.EndpointState() {
+	case tcp.StateInitial, tcp.StateBound, tcp.StateListen, tcp.StateConnecting, tcp.StateSynSent, tcp.StateSynRecv:
+		return false
+	}
+	return true
 }
 
 // serveTCP carries one connection of the guest, from its SYN to its end.
