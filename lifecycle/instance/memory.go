@@ -15,6 +15,10 @@ const (
 	// givesBack is how long the memory of a killed process may take to reach the host. The
 	// sandbox's kernel returns it lazily; killing more processes meanwhile would be wrong.
 	givesBack = 2 * time.Second
+	// On a crowded host everything takes longer inside. So memory may come back as late as
+	// slowBy times what the kill took, if that is later, but not later than slowest.
+	slowBy  = 20
+	slowest = 20 * time.Second
 	// settles is how long the decrease may stall once most of it has arrived.
 	settles = 300 * time.Millisecond
 	// overAtMost is how long a sandbox may stay over its memory limit. After that, its memory
@@ -40,7 +44,7 @@ func (s *Machines) WatchMemory(ctx context.Context, l *Instance) {
 		mu.Lock()
 		action := o.next(s.o.Clock.Now(), used, limit)
 		if action == killNow {
-			o.ask(used)
+			o.ask(s.o.Clock.Now(), used)
 		}
 		mu.Unlock()
 		switch action {
@@ -67,8 +71,11 @@ type overLimit struct {
 	heard  time.Time // the last report
 	over   bool
 	since  time.Time // when it went over its limit
-	asking bool      // a kill is in progress
+	asking bool      // a kill is in progress, since begun
+	begun  time.Time
 	asked  time.Time // when the last kill completed
+	// back is how long the memory that the last kill freed may take to reach the host.
+	back time.Duration
 	// peak is the highest usage until the killed process could have died, and freed is what
 	// that process used.
 	peak, freed int64
@@ -104,7 +111,7 @@ func (o *overLimit) next(now time.Time, used, limit int64) overAction {
 	switch {
 	case used <= limit || dying || now.Sub(o.fell) < o.patience(used, limit):
 		return waitNow
-	case now.Sub(o.since) > overAtMost:
+	case now.Sub(o.since) > overAtMost+max(0, o.back-givesBack):
 		return endNow
 	}
 	return killNow
@@ -118,7 +125,7 @@ func (o *overLimit) patience(used, limit int64) time.Duration {
 	case o.freed == 0:
 		return killPause
 	case o.low > o.peak-o.freed/2:
-		return givesBack
+		return o.back
 	case used > o.low+int64(float64(limit)*takesMore):
 		return 0
 	}
@@ -126,12 +133,15 @@ func (o *overLimit) patience(used, limit int64) time.Duration {
 }
 
 // ask records that the guest is asked to kill at this usage.
-func (o *overLimit) ask(used int64) {
-	o.asking, o.peak, o.low, o.freed = true, used, used, 0
+func (o *overLimit) ask(now time.Time, used int64) {
+	o.asking, o.begun, o.peak, o.low, o.freed, o.back = true, now, used, used, 0, 0
 }
 
 // killed records how much a kill frees.
 func (o *overLimit) killed(now time.Time, freed int64) {
+	if freed > 0 {
+		o.back = min(max(givesBack, slowBy*now.Sub(o.begun)), slowest)
+	}
 	o.asking, o.heard, o.asked, o.fell, o.freed = false, now, now, now, freed
 }
 

@@ -14,7 +14,7 @@ func TestOverLimit(t *testing.T) {
 		for end := now.Add(d); now.Before(end); now = now.Add(5 * time.Millisecond) {
 			switch o.next(now, 300<<20, 256<<20) {
 			case killNow:
-				o.ask(300 << 20)
+				o.ask(now, 300<<20)
 				for until := now.Add(killing); now.Before(until); now = now.Add(5 * time.Millisecond) {
 					if o.next(now, 300<<20, 256<<20) != waitNow {
 						t.Fatal("the guest was called again before it had answered")
@@ -72,7 +72,7 @@ func TestOverLimitWaitsForFreedMemory(t *testing.T) {
 		if o.next(now, 300*mb, 128*mb) != killNow {
 			t.Fatal("the first step is not a kill")
 		}
-		o.ask(300 * mb)
+		o.ask(now, 300*mb)
 		o.killed(now, 200*mb)
 		o.next(now.Add(time.Millisecond), 360*mb, 128*mb)
 		at := now.Add(c.after)
@@ -100,7 +100,7 @@ func TestOverLimitKillsTheNextProcess(t *testing.T) {
 	if next(0, 200) != waitNow || next(5*time.Millisecond, 260) != killNow {
 		t.Fatal("the first step is not a kill")
 	}
-	o.ask(260 * mb)
+	o.ask(now, 260*mb)
 	// The guest answers slowly: meanwhile all memory is freed and another process allocates it.
 	for _, used := range []int64{265, 272, 120, 20, 150, 272} {
 		if next(50*time.Millisecond, used) != waitNow {
@@ -111,11 +111,52 @@ func TestOverLimitKillsTheNextProcess(t *testing.T) {
 	if next(killPause, 272) != killNow {
 		t.Error("no process was killed although usage grew")
 	}
-	o.ask(272 * mb)
+	o.ask(now, 272*mb)
 	o.killed(now, 250*mb)
 	for _, used := range []int64{272, 260, 250, 260} { // it is freed slowly, while other processes allocate a little
 		if next(killPause, used) != waitNow {
 			t.Errorf("a process was killed at %d MB for memory that is being freed", used)
+		}
+	}
+}
+
+// On a crowded host, where a kill takes long, its memory comes back late. Nothing else is killed, and the
+// sandbox is not ended, before that.
+func TestOverLimitOfASlowSandbox(t *testing.T) {
+	const mb = 1 << 20
+	for _, c := range []struct{ took, back time.Duration }{
+		{10 * time.Millisecond, givesBack},
+		{givesBack / slowBy, givesBack},
+		{300 * time.Millisecond, 6 * time.Second},
+		{700 * time.Millisecond, 14 * time.Second},
+		{10 * time.Second, slowest},
+	} {
+		var o overLimit
+		now := time.Unix(1000, 0)
+		kill := func() {
+			o.ask(now, 300*mb)
+			for end := now.Add(c.took); now.Before(end); now = now.Add(5 * time.Millisecond) {
+				o.next(now, 300*mb, 256*mb)
+			}
+			o.killed(now, 200*mb)
+		}
+		if o.next(now, 300*mb, 256*mb) != killNow {
+			t.Fatal("the first step is not a kill")
+		}
+		kill()
+		for end := now.Add(c.back); now.Before(end); now = now.Add(5 * time.Millisecond) {
+			if got := o.next(now, 300*mb, 256*mb); got != waitNow {
+				t.Fatalf("a kill took %v: got %v %v before its memory is due", c.took, got, end.Sub(now))
+			}
+		}
+		var last overAction
+		for end := now.Add(2 * slowest); now.Before(end) && last != endNow; now = now.Add(5 * time.Millisecond) {
+			if last = o.next(now, 300*mb, 256*mb); last == killNow {
+				kill()
+			}
+		}
+		if last != endNow {
+			t.Errorf("a kill took %v: the sandbox stays over its limit and is not ended", c.took)
 		}
 	}
 }

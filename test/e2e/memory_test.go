@@ -33,7 +33,8 @@ func (b *box) hog(user, way string) *bothy.ExecResult {
 // tooLong is the time within which a program that allocates too much memory must have ended.
 const tooLong = 90 * time.Second
 
-// describe describes a sandbox that does not behave as expected.
+// describe describes a sandbox that does not behave as expected: what the server did with it, what runs in
+// it, and what its agent believes to run.
 func (b *box) describe() string {
 	var lines []string
 	for _, text := range b.s.Log() {
@@ -41,18 +42,27 @@ func (b *box) describe() string {
 			lines = append(lines, text)
 		}
 	}
-	r, err := b.exec(line("root", "head -5 /proc/meminfo; for p in /proc/[0-9]*; do cat $p/task/*/stat; grep -E '^(Name|Threads|VmRSS)' $p/status; done"))
-	if err != nil {
-		return fmt.Sprintf("%+v\n%s\n%v", b.get(), strings.Join(lines, "\n"), err)
+	lines = append(lines, fmt.Sprintf("%+v", b.get()))
+	if r, err := b.exec(line("root", "head -5 /proc/meminfo; for p in /proc/[0-9]*; do cat $p/task/*/stat; grep -E '^(Name|State|Threads|VmRSS)' $p/status; done")); err != nil {
+		lines = append(lines, err.Error())
+	} else {
+		lines = append(lines, r.Stdout, r.Stderr)
 	}
-	return fmt.Sprintf("%+v\n%s\n%s%s", b.get(), strings.Join(lines, "\n"), r.Stdout, r.Stderr)
+	processes, err := b.s.Exec.AllProcesses(b.ctx, b.id)
+	if err != nil {
+		lines = append(lines, err.Error())
+	}
+	for _, p := range processes {
+		lines = append(lines, fmt.Sprintf("%d %q running=%v unmanaged=%v timed_out=%v oom=%v output=%d", p.PID, p.Command, p.Running, p.Unmanaged, p.TimedOut, p.OOMKilled, p.OutputEnd))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // outOfMemory checks that a command was killed by the memory limit and says so.
 func (b *box) outOfMemory(t *testing.T, r *bothy.ExecResult) {
 	t.Helper()
 	if !r.OOMKilled || r.ExitCode != 137 || !strings.Contains(r.Hint, "256 MB") || !strings.Contains(r.Hint, "memory_mb") {
-		t.Errorf("got %+v, want it killed at the limit of 256 MB\n%s", r, b.describe())
+		t.Errorf("%s\ngot %+v, want it killed at the limit of 256 MB", b.describe(), r)
 	}
 }
 

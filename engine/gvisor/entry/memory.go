@@ -46,8 +46,9 @@ const (
 	refusalPause = 50 * time.Millisecond
 	memoryWait   = 5 * time.Second
 	// lateAtMost is how long an allocation beyond all limits waits until the watch has noticed
-	// it, and lateLook how often it checks.
-	lateAtMost = 200 * time.Millisecond
+	// it, and lateLook how often it checks. On a crowded host the watch may get no processor for
+	// longer than a program takes to fill what is left.
+	lateAtMost = 2 * time.Second
 	lateLook   = time.Millisecond
 )
 
