@@ -43,7 +43,7 @@ creates that key, which may do everything, and writes it to where commands and
 SDKs look for it: ~/.config/bothy/credentials.json, or the same below
 $XDG_CONFIG_HOME. A file there that is for another server stays as it is; the
 key is then in $BOTHY_HOME/admin.json. SIGHUP reloads the TLS certificate, if
-there is one.
+there is one. SIGUSR1 has it verify what is in the object storage now.
 
 Settings come from flags, then from BOTHY_HOME, BOTHY_STORE, BOTHY_BLOBS,
 BOTHY_LISTEN, BOTHY_TEMPLATES and BOTHY_KERNELS, then from the file named by --config.`,
@@ -137,22 +137,25 @@ func (a *app) serve(ctx context.Context, c config.Config, bootstrap string) erro
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	go onHangup(ctx, hup, s, stop)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1)
+	defer signal.Stop(signals)
+	go onSignals(ctx, signals, s, stop)
 	return s.Serve(ctx)
 }
 
-// onHangup reloads the certificate at each SIGHUP, or stops the server if there is no
-// TLS.
-func onHangup(ctx context.Context, hup <-chan os.Signal, s *server.Server, stop func()) {
+// onSignals verifies the object storage at each SIGUSR1. At each SIGHUP it reloads the certificate,
+// or stops the server if there is no TLS.
+func onSignals(ctx context.Context, signals <-chan os.Signal, s *server.Server, stop func()) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-hup:
-			if !s.ReloadCertificate() {
+		case sig := <-signals:
+			switch {
+			case sig == syscall.SIGUSR1:
+				s.VerifyObjects()
+			case !s.ReloadCertificate():
 				stop()
 			}
 		}

@@ -30,11 +30,13 @@ const (
 	spoiledFor = time.Hour
 )
 
-// scrubber runs a task regularly on the host that is on duty.
+// scrubber runs a task: regularly on the host that is on duty, and on any host that is asked to.
 type scrubber struct {
-	every  time.Duration
+	every  time.Duration // 0 means only when asked
 	onDuty func() bool
-	scrub  func(ctx context.Context) error
+	asked  <-chan struct{}
+	// scrub ends early once mayGoOn returns false.
+	scrub  func(ctx context.Context, mayGoOn func() bool) error
 	failed func(error)
 }
 
@@ -42,17 +44,24 @@ type scrubber struct {
 // same moment do not read from the storage at the same moment.
 func (c scrubber) run(ctx context.Context) {
 	for wait := jitter(scrubFirst); ; {
+		var due <-chan time.Time
+		if c.every > 0 {
+			due = time.After(wait)
+		}
+		mayGoOn := c.onDuty
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait):
+		case <-due:
+		case <-c.asked:
+			mayGoOn = func() bool { return true }
 		}
 		begun := time.Now()
 		wait = time.Minute
-		if !c.onDuty() {
+		if !mayGoOn() {
 			continue
 		}
-		if err := c.scrub(ctx); err != nil {
+		if err := c.scrub(ctx, mayGoOn); err != nil {
 			if ctx.Err() == nil {
 				c.failed(err)
 			}
@@ -65,31 +74,45 @@ func (c scrubber) run(ctx context.Context) {
 
 // jitter returns a time between nine and eleven tenths of d.
 func jitter(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5)
+	return d - d/10 + rand.N(max(d/5, 1))
 }
 
-// runScrub regularly verifies what is in the object storage until ctx ends.
+// VerifyObjects has this host verify what is in the object storage now, also if it is not on duty. If
+// it is doing so, it does so once more after that.
+func (s *Server) VerifyObjects() {
+	if s.bucket == nil {
+		s.log.Warn("there is no object storage to verify")
+		return
+	}
+	select {
+	case s.verify <- struct{}{}:
+	default:
+	}
+}
+
+// runScrub verifies what is in the object storage, regularly and when asked to, until ctx ends.
 func (s *Server) runScrub(ctx context.Context) {
-	if s.bucket == nil || s.bucket.Location.VerifyDays == 0 {
+	if s.bucket == nil {
 		return
 	}
 	scrubber{
 		every:  time.Duration(s.bucket.Location.VerifyDays) * 24 * time.Hour,
-		onDuty: s.scrubs, scrub: s.scrub,
+		onDuty: s.scrubs, asked: s.verify, scrub: s.scrub,
 		failed: func(err error) {
 			s.log.Warn("cannot verify everything in the object storage; trying again", "error", err)
 		},
 	}.run(ctx)
 }
 
-// scrubs reports whether this host verifies the object storage.
+// scrubs reports whether this host regularly verifies the object storage.
 func (s *Server) scrubs() bool { return s.hosts == nil || s.onDuty.Load() }
 
 // errOffDuty ends a verification that another host continues.
 var errOffDuty = errors.New("another host is on duty now")
 
-// scrub verifies what is in the object storage, and repairs it.
-func (s *Server) scrub(ctx context.Context) error {
+// scrub verifies what is in the object storage, and repairs it. It ends early once mayGoOn returns
+// false.
+func (s *Server) scrub(ctx context.Context, mayGoOn func() bool) error {
 	trees, err := s.storedTrees(ctx)
 	if err != nil {
 		return err
@@ -99,7 +122,13 @@ func (s *Server) scrub(ctx context.Context) error {
 		before[kind] = s.bucket.Counts(kind)
 	}
 	begun := time.Now()
-	err = s.bucket.Scrub(ctx, s3.Scrub{Trees: trees, Named: s.stillStored, Pace: s.scrubPace})
+	s.log.Info("verifying what is in the object storage", "trees", len(trees))
+	err = s.bucket.Scrub(ctx, s3.Scrub{Trees: trees, Named: s.stillStored, Pace: func(ctx context.Context, bytes int64) error {
+		if !mayGoOn() {
+			return errOffDuty
+		}
+		return scrubPace(ctx, bytes)
+	}})
 	if errors.Is(err, errOffDuty) {
 		return nil
 	}
@@ -112,10 +141,7 @@ func (s *Server) scrub(ctx context.Context) error {
 }
 
 // scrubPace waits as long as a piece should take to read.
-func (s *Server) scrubPace(ctx context.Context, bytes int64) error {
-	if !s.scrubs() {
-		return errOffDuty
-	}
+func scrubPace(ctx context.Context, bytes int64) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

@@ -288,7 +288,7 @@ func TestScrubEveryKind(t *testing.T) {
 				h.damage(how, key)
 			}
 			damaged++
-			must(t, h.two.scrub(t.Context()))
+			must(t, h.two.scrub(t.Context(), always))
 			for _, kind := range kinds {
 				if !maps.Equal(h.stored(kind), was[kind]) {
 					t.Errorf("%s of %s, %s: it is not what it was", part, kind, how)
@@ -312,7 +312,7 @@ func TestScrubEveryKind(t *testing.T) {
 		h.damage("a flipped bit", h.large(kind))
 		was[kind] = h.stored(kind)
 	}
-	must(t, h.two.scrub(t.Context()))
+	must(t, h.two.scrub(t.Context(), always))
 	for _, kind := range kinds {
 		if !maps.Equal(h.stored(kind), was[kind]) {
 			t.Errorf("%s without a copy: the bucket was changed", kind)
@@ -408,11 +408,13 @@ func TestScrubEveryDay(t *testing.T) {
 		var fail error
 		duty := true
 		begun := time.Now()
+		asked := make(chan struct{}, 1)
 		var mu sync.Mutex
 		go scrubber{
 			every:  24 * time.Hour,
 			onDuty: func() bool { mu.Lock(); defer mu.Unlock(); return duty },
-			scrub: func(context.Context) error {
+			asked:  asked,
+			scrub: func(context.Context, func() bool) error {
 				mu.Lock()
 				defer mu.Unlock()
 				at = append(at, time.Since(begun))
@@ -449,6 +451,10 @@ func TestScrubEveryDay(t *testing.T) {
 		if got := runs(3 * 24 * time.Hour); len(got) != 0 {
 			t.Errorf("off duty: %v", got)
 		}
+		asked <- struct{}{}
+		if got := runs(3 * 24 * time.Hour); len(got) != 1 || got[0] != 0 {
+			t.Errorf("off duty, when asked: %v", got)
+		}
 		mu.Lock()
 		duty, fail = true, errors.New("unavailable")
 		mu.Unlock()
@@ -460,22 +466,75 @@ func TestScrubEveryDay(t *testing.T) {
 	})
 }
 
-// It reads no faster than its rate, and ends when another host is on duty.
+// A host for which no regular verification is set verifies when it is asked to, on duty or not, and
+// once more if it is asked meanwhile.
+func TestScrubWhenAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		s := &Server{bucket: &s3.Bucket{}, verify: make(chan struct{}, 1)}
+		var passes int
+		go scrubber{
+			onDuty: func() bool { return false },
+			asked:  s.verify,
+			scrub: func(_ context.Context, mayGoOn func() bool) error {
+				passes++
+				time.Sleep(time.Minute)
+				if !mayGoOn() {
+					t.Error("it may not go on")
+				}
+				return nil
+			},
+		}.run(ctx)
+		time.Sleep(30 * 24 * time.Hour)
+		if passes != 0 {
+			t.Errorf("it verified %d times without being asked", passes)
+		}
+		s.VerifyObjects()
+		synctest.Wait()
+		for range 3 {
+			s.VerifyObjects()
+		}
+		time.Sleep(30 * 24 * time.Hour)
+		if passes != 2 {
+			t.Errorf("it verified %d times, want 2", passes)
+		}
+		stop()
+		synctest.Wait()
+	})
+}
+
+// It reads no faster than its rate.
 func TestScrubPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{}
 		begun := time.Now()
 		for range 8 {
-			if err := s.scrubPace(t.Context(), 8<<20); err != nil {
+			if err := scrubPace(t.Context(), 8<<20); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if took := time.Since(begun); took != 64<<20/scrubRate*time.Second {
 			t.Errorf("64 MB took %s", took)
 		}
-		s.hosts = struct{ allHosts }{}
-		if err := s.scrubPace(t.Context(), 1); !errors.Is(err, errOffDuty) {
-			t.Errorf("off duty: %v", err)
-		}
 	})
 }
+
+// It ends when another host is on duty.
+func TestScrubEndsOffDuty(t *testing.T) {
+	h := newStoringHosts(t)
+	h.fill()
+	h.upload()
+	left := 3
+	must(t, h.two.scrub(t.Context(), func() bool { left--; return left >= 0 }))
+	var checked int64
+	for _, kind := range h.two.storedKinds() {
+		checked += h.two.bucket.Counts(kind).Checked
+	}
+	if checked != 3 {
+		t.Errorf("it read %d pieces, want 3", checked)
+	}
+	if strings.Contains(h.log.String(), "verified") {
+		t.Errorf("it says that it has verified everything:\n%s", h.log.String())
+	}
+}
+
+func always() bool { return true }

@@ -97,6 +97,8 @@ type Server struct {
 	e2b    *e2b.Door // nil if E2B's clients are not served
 	// onDuty is set while this host does the work that one host does for all.
 	onDuty atomic.Bool
+	// verify receives when this host is asked to verify the object storage.
+	verify chan struct{}
 
 	// storeLost is closed when another server has taken the database; nil if none can.
 	storeLost <-chan struct{}
@@ -129,7 +131,7 @@ type Options struct {
 // New opens the components of a server, and locks its home until Close. On an error everything
 // is closed again.
 func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error) {
-	s := &Server{config: c, version: o.Version, log: o.Log}
+	s := &Server{config: c, version: o.Version, log: o.Log, verify: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			s.notStarted(err)
