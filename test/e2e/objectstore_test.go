@@ -47,9 +47,19 @@ func (s *server) loseDisk(t *testing.T) {
 		t.Fatalf("snapshots on the host: %q, %v", all, err)
 	}
 	for _, dir := range all {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
+		s.loseSnapshot(t, filepath.Base(dir))
+	}
+}
+
+// loseSnapshot has the server's disk lose a snapshot.
+func (s *server) loseSnapshot(t *testing.T, id string) {
+	t.Helper()
+	dir := filepath.Join(s.Home, "snapshots", id)
+	if _, err := os.Stat(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
 	}
 }
 
