@@ -166,11 +166,16 @@ func parse(url string) (*pgxpool.Config, error) {
 // awaitDatabase waits until the database responds, and refuses one that is too old.
 func (s *Store) awaitDatabase(ctx context.Context) error {
 	deadline := time.Now().Add(s.patience)
+	var last error
 	for said := false; ; said = true {
 		err := s.checkVersion(ctx)
+		if last != nil && err != nil && ctx.Err() != nil {
+			return last // that the wait was ended says less
+		}
 		if err == nil || !again(err, true) || ctx.Err() != nil || !time.Now().Add(longestPause).Before(deadline) {
 			return err
 		}
+		last = err
 		if !said {
 			s.log.Warn("the database does not respond yet", "error", reason(err))
 		}
@@ -315,10 +320,20 @@ func unreachable(err error) error {
 		WithHint("Check the `store` setting, that PostgreSQL is running there, and that it accepts this user.").Because(err)
 }
 
-// reason describes an error in one line.
+// reason describes an error in one line. A connection is tried at several addresses, with TLS and
+// without, so the same failure may be in several lines of an error: it is said once.
 func reason(err error) string {
 	if e := (*pgconn.PgError)(nil); errors.As(err, &e) {
 		return fmt.Sprintf("%s (%s)", e.Message, e.Code)
 	}
-	return strings.Join(strings.Fields(err.Error()), " ")
+	if e := (*bothy.Error)(nil); errors.As(err, &e) {
+		return e.Detail
+	}
+	var text string
+	for line := range strings.Lines(err.Error()) {
+		if line = strings.Join(strings.Fields(line), " "); !strings.Contains(text, line) {
+			text = strings.TrimSpace(text + " " + line)
+		}
+	}
+	return text
 }

@@ -3,10 +3,14 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/postgres"
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
@@ -55,3 +59,28 @@ func TestStore(t *testing.T) {
 		return func() store.Store { return open(t, url, postgres.WithNow(now)) }
 	})
 }
+
+// Who waits for a database that cannot be reached is told why, once and in one line: also if the
+// server is stopped before it has waited long enough.
+func TestAnUnreachableDatabaseIsDescribedOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, l.Close()) // nothing listens there
+	ctx, cancel := context.WithCancel(t.Context())
+	logged := &strings.Builder{}
+	log := slog.New(slog.NewTextHandler(writer(func(b []byte) (int, error) { defer cancel(); return logged.Write(b) }), nil))
+	_, err = postgres.Open(ctx, "postgres://bothy@"+l.Addr().String()+"/bothy", postgres.WithLog(log))
+	for what, text := range map[string]string{"the log": logged.String(), "the error": bothy.AsError(err).Detail} {
+		if strings.Count(text, "connection refused") != 1 || strings.Contains(text, "context canceled") || strings.Contains(strings.TrimSpace(text), "\n") {
+			t.Errorf("%s: %s", what, text)
+		}
+	}
+	if bothy.ErrorCode(err) != bothy.CodeStore {
+		t.Errorf("%v", err)
+	}
+}
+
+// writer is a function as an io.Writer.
+type writer func([]byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }
