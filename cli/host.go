@@ -81,12 +81,13 @@ func hostRow(h bothy.ClusterHost) []string {
 	if h.LeaseSeconds <= 0 {
 		lease = "ended"
 	}
-	cpus, memory := "-", "-" // until it renews its lease for the first time
-	if h.MemoryBytes > 0 {
-		cpus, memory = strconv.Itoa(h.CPUs), fmt.Sprintf("%d of %d MB", h.FreeMemoryBytes>>20, h.MemoryBytes>>20)
+	// Nothing is known until a host renews its lease for the first time, nor after it was given up.
+	running, cpus, memory := "-", "-", "-"
+	if h.MemoryBytes > 0 && h.State != bothy.HostDead {
+		running, cpus, memory = strconv.Itoa(h.Live), strconv.Itoa(h.CPUs), fmt.Sprintf("%d of %d MB", h.FreeMemoryBytes>>20, h.MemoryBytes>>20)
 	}
 	return []string{
-		name, string(h.State), h.Address, strconv.Itoa(h.Sandboxes), strconv.Itoa(h.Live), cpus, memory, lease,
+		name, string(h.State), h.Address, strconv.Itoa(h.Sandboxes), running, cpus, memory, lease,
 		processorWord(h.Processor), pairs(h.Labels),
 	}
 }
@@ -241,7 +242,7 @@ func (a *app) drainHost(ctx context.Context, s *session, args []string, deadline
 		}
 		if h.MoveProblem != "" && h.MoveProblem != said {
 			said = h.MoveProblem
-			fmt.Fprintf(a.stderr, "bothy: a sandbox stays for now, of %d: %s\n", h.Sandboxes, said)
+			fmt.Fprintf(a.stderr, "bothy: %s still on %s; one could not be moved yet: %s\n", sandboxesAre(h.Sandboxes), name, said)
 		}
 		select {
 		case <-ctx.Done():
@@ -255,12 +256,19 @@ func (a *app) drainHost(ctx context.Context, s *session, args []string, deadline
 				return err
 			}
 		}
-		e := bothy.Errorf(bothy.CodeConflict, "%d sandboxes are still on the host %s after %s", h.Sandboxes, name, deadline)
+		e := bothy.Errorf(bothy.CodeConflict, "%s still on the host %s after %s", sandboxesAre(h.Sandboxes), name, deadline)
 		if h.MoveProblem != "" {
 			e.Detail += "; the last that could not be moved: " + h.MoveProblem
 		}
 		return e.WithHint("They continue there. Drain it again with more time, or see what the other hosts have room for: `bothy host ls`.")
 	}
+}
+
+func sandboxesAre(n int) string {
+	if n == 1 {
+		return "1 sandbox is"
+	}
+	return fmt.Sprintf("%d sandboxes are", n)
 }
 
 func newMove(a *app) *cobra.Command {
@@ -284,7 +292,11 @@ key, which can move the sandboxes of all projects.`,
 			return err
 		}
 		return a.show(m, func(w io.Writer) {
-			fmt.Fprintf(w, "%s is on %s now; it was frozen for %d ms\n", m.SandboxID, m.To, m.StillMS)
+			frozen := ""
+			if m.StillMS > 0 { // a paused one is not frozen
+				frozen = fmt.Sprintf("; it was frozen for %d ms", m.StillMS)
+			}
+			fmt.Fprintf(w, "%s is on %s now%s\n", m.SandboxID, m.To, frozen)
 		})
 	})
 	return cmd

@@ -63,7 +63,7 @@ func OpenAuthority(ctx context.Context, hosts store.Hosts, v Vault) (*Authority,
 	der, err := v.Open(sealed, sealedAs)
 	if err != nil {
 		return nil, bothy.Errorf(bothy.CodeConflict, "this host has not joined the cluster: its secrets.key differs from that of the other hosts").
-			WithHint("Give it an empty BOTHY_HOME with the secrets.key of one of them. See docs/cluster.md for how a host joins.").Because(err)
+			WithHint("Run the command that `bothy host add` prints on one of them here, with an empty BOTHY_HOME. See docs/cluster.md.").Because(err)
 	}
 	key, err := x509.ParseECPrivateKey(der)
 	if err != nil {

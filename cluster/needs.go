@@ -109,7 +109,7 @@ func noRoom(labels map[string]string) error {
 	if len(labels) > 0 {
 		what = "no host with the labels " + labelsText(labels) + " has room for another sandbox"
 	}
-	e := bothy.Errorf(bothy.CodeCapacity, "%s", what).WithHint("End some, or have the operator add a host.")
+	e := bothy.Errorf(bothy.CodeCapacity, "%s", what).WithHint("End some, or have the operator add a host, or uncordon one.")
 	e.RetryAfter = 5 * time.Second
 	return e
 }

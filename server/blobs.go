@@ -45,7 +45,7 @@ func (s *Server) openBlobs(ctx context.Context) error {
 		return err
 	}
 	if s.config.Blobs == "" {
-		if err := onlyHere(root, stored); err != nil {
+		if err := onlyHere(root, stored, s.config.Cluster.On()); err != nil {
 			return err
 		}
 		s.warnOfUnusedStorage(ctx)
@@ -236,7 +236,7 @@ func (s *Server) storedSnapshots(ctx context.Context) (stored []string, err erro
 
 // onlyHere returns an error if the setting blobs is missing while some snapshots exist only in
 // the object storage.
-func onlyHere(root string, stored []string) error {
+func onlyHere(root string, stored []string, shared bool) error {
 	lacking := 0
 	for _, id := range stored {
 		if _, err := os.Stat(filepath.Join(root, id)); errors.Is(err, fs.ErrNotExist) {
@@ -246,8 +246,11 @@ func onlyHere(root string, stored []string) error {
 	if lacking == 0 {
 		return nil
 	}
-	return bothy.Errorf(bothy.CodeConflict, "the setting blobs is empty, but %d snapshots in the records exist only in the object storage", lacking).
-		WithHint("Set blobs again, or first fetch them to this host with that setting: bothy migrate --blobs-to host")
+	e := bothy.Errorf(bothy.CodeConflict, "the setting blobs is empty, but %d of the snapshots in the records are only in the object storage", lacking)
+	if shared { // no single host can have all of them
+		return e.WithHint("Set blobs as on the other hosts.")
+	}
+	return e.WithHint("Set blobs again, or first fetch them to this host with that setting: bothy migrate --blobs-to host")
 }
 
 // namesSnapshot reports whether the records know a snapshot.

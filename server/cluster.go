@@ -54,7 +54,11 @@ func (s *Server) notStarted(why error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if err := s.hosts.NotStarted(ctx, why.Error()); err != nil {
+	text := why.Error()
+	if e := (*bothy.Error)(nil); errors.As(why, &e) {
+		text = e.Detail
+	}
+	if err := s.hosts.NotStarted(ctx, text); err != nil {
 		s.log.Warn("cannot tell the other hosts that this one does not start", "error", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/doctor"
+	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/gvisor"
 	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/microvm"
@@ -28,7 +29,7 @@ import (
 // Engines returns a probe for each engine.
 func Engines(c config.Config) []doctor.StartProbe {
 	return []doctor.StartProbe{
-		{Engine: gvisor.Name, Start: probeGvisor},
+		{Engine: gvisor.Name, Start: probeGvisor(c)},
 		{Engine: microvm.Name, Start: probeMicrovm(c), Optional: c.Engine.Default != microvm.Name},
 	}
 }
@@ -48,38 +49,46 @@ func probeFolder() (dir string, done func(), err error) {
 }
 
 // probeGvisor starts a sandbox that contains only the guest, without a server and without a
-// template.
-func probeGvisor(ctx context.Context) (s doctor.Started, err error) {
-	dir, done, err := probeFolder()
-	if err != nil {
+// template. If the operator refuses this engine build, it fails as a server would.
+func probeGvisor(c config.Config) func(context.Context) (doctor.Started, error) {
+	return func(ctx context.Context) (s doctor.Started, err error) {
+		dir, done, err := probeFolder()
+		if err != nil {
+			return s, err
+		}
+		defer done()
+		kept, err := builds.Open(filepath.Join(dir, "engines"), builds.Options{
+			Speaks: map[string]builds.Range{gvisor.Name: {Oldest: gvisor.OldestProtocol, Newest: gvisor.Protocol}}, Refuse: c.Engines.Refuse,
+		})
+		if err != nil {
+			return s, err
+		}
+		binaries, err := embedded.Extract(kept.Dir())
+		if err != nil {
+			return s, err
+		}
+		e, err := gvisor.New(gvisor.Options{
+			Dir: filepath.Join(dir, "machines"), Sentry: binaries.Sentry, Guest: binaries.GuestImage, Builds: kept,
+			CgroupParent: filepath.Base(dir), Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			return s, err
+		}
+		defer e.Close()
+		if err := e.Check(ctx); err != nil {
+			return s, err
+		}
+		setFromLibrary(&s, e.Library())
+		rootfs, err := emptyRootFS(ctx, dir)
+		if err != nil {
+			return s, err
+		}
+		s.Took, err = startOnce(ctx, e, bothy.MachineSpec{
+			ID: "probe", RootFS: rootfs, Guest: binaries.GuestImage, Hostname: "probe",
+			Limits: bothy.Limits{CPU: 1, MemoryMB: bothy.MinMemoryMB, DiskMB: bothy.MinDiskMB, Processes: 64},
+		})
 		return s, err
 	}
-	defer done()
-	binaries, err := embedded.Extract(filepath.Join(dir, "engines"))
-	if err != nil {
-		return s, err
-	}
-	rootfs, err := emptyRootFS(ctx, dir)
-	if err != nil {
-		return s, err
-	}
-	e, err := gvisor.New(gvisor.Options{
-		Dir: filepath.Join(dir, "machines"), Sentry: binaries.Sentry,
-		CgroupParent: filepath.Base(dir), Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		return s, err
-	}
-	defer e.Close()
-	if err := e.Check(ctx); err != nil {
-		return s, err
-	}
-	setFromLibrary(&s, e.Library())
-	s.Took, err = startOnce(ctx, e, bothy.MachineSpec{
-		ID: "probe", RootFS: rootfs, Guest: binaries.GuestImage, Hostname: "probe",
-		Limits: bothy.Limits{CPU: 1, MemoryMB: bothy.MinMemoryMB, DiskMB: bothy.MinDiskMB, Processes: 64},
-	})
-	return s, err
 }
 
 // setFromLibrary reports which gVisor the sentry was built from.

@@ -129,7 +129,7 @@ func TestAHostDoesNotStart(t *testing.T) {
 	if err := two.Start(); err == nil {
 		t.Fatal("a host started with another key")
 	}
-	if out := list(); !strings.Contains(out, "host two: its server did not start: ") || !strings.Contains(out, "secrets.key") {
+	if out := list(); !strings.Contains(out, "host two: its server did not start: this host has not joined the cluster") || !strings.Contains(out, "secrets.key") {
 		t.Errorf("after a host did not start, the list is:\n%s", out)
 	}
 	if err := os.WriteFile(secrets, own, 0o600); err != nil {

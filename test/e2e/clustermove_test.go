@@ -284,7 +284,7 @@ func TestADrainThatCannotEnd(t *testing.T) {
 	}
 	out, err := two.cli(t, program, "host", "drain", "one", "--deadline", "20s")
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || !strings.Contains(out, "a sandbox stays for now, of 1: sandbox "+b.id) || !strings.Contains(out, "1 sandboxes are still on the host one") || !strings.Contains(out, "no other host accepts sandboxes now") {
+	if !errors.As(err, &exit) || !strings.Contains(out, "1 sandbox is still on one; one could not be moved yet: sandbox "+b.id) || !strings.Contains(out, "1 sandbox is still on the host one") || !strings.Contains(out, "no other host accepts sandboxes now") {
 		t.Errorf("%v: %s", err, out)
 	}
 	b.usable()
