@@ -108,12 +108,12 @@ func describe(err error) (detail, hint string) {
 // inCommands translates a hint of the API into the words of the command line.
 func inCommands(hint string) string {
 	hint = orCall.ReplaceAllString(hint, "$1$2")
-	hint = resumeCall.ReplaceAllString(hint, "bothy resume $1")
+	hint = stateCall.ReplaceAllString(hint, "bothy $2 $1")
 	return lookCall.ReplaceAllString(hint, "The command's --help says what it takes.")
 }
 
 var (
-	resumeCall = regexp.MustCompile(`POST /v1/sandboxes/([^\s/]+)/resume`)
+	stateCall = regexp.MustCompile(`POST /v1/sandboxes/([^\s/]+)/(resume|restart)\b`)
 	// orCall is a command next to a call, in either order.
 	orCall   = regexp.MustCompile("(`bothy [^`]+`) or (?:GET|POST) /v1/[^\\s,.]+|(?:GET|POST) /v1/[^\\s,]+, or (`bothy [^`]+`)")
 	lookCall = regexp.MustCompile(`^GET /openapi\.json, or open /docs, .*$`)

@@ -4,10 +4,11 @@ import "testing"
 
 func TestHintsNameCommands(t *testing.T) {
 	for hint, want := range map[string]string{
-		"List your sandboxes with `bothy ls` or GET /v1/sandboxes.":                       "List your sandboxes with `bothy ls`.",
-		"Make a new one: POST /v1/sandboxes/{id}/links, or `bothy link create`.":          "Make a new one: `bothy link create`.",
-		"Resume it first: POST /v1/sandboxes/sbx1/resume, or create it with auto_resume.": "Resume it first: bothy resume sbx1, or create it with auto_resume.",
-		"GET /openapi.json, or open /docs, to see what this call takes.":                  "The command's --help says what it takes.",
+		"List your sandboxes with `bothy ls` or GET /v1/sandboxes.":                                    "List your sandboxes with `bothy ls`.",
+		"Make a new one: POST /v1/sandboxes/{id}/links, or `bothy link create`.":                       "Make a new one: `bothy link create`.",
+		"Resume it first: POST /v1/sandboxes/sbx1/resume, or create it with auto_resume.":              "Resume it first: bothy resume sbx1, or create it with auto_resume.",
+		"Start it again from the beginning: POST /v1/sandboxes/sbx1/restart, or create a new sandbox.": "Start it again from the beginning: bothy restart sbx1, or create a new sandbox.",
+		"GET /openapi.json, or open /docs, to see what this call takes.":                               "The command's --help says what it takes.",
 	} {
 		if got := inCommands(hint); got != want {
 			t.Errorf("%q\n became %q\n    want %q", hint, got, want)

@@ -164,8 +164,11 @@ func (m *Mover) targets(ctx context.Context, id, to string) ([]bothy.ClusterHost
 		case hosts[i].Self:
 			return nil, bothy.Errorf(bothy.CodeConflict, "the sandbox is already on the host %s", to).WithHint("Name another host: `bothy host ls`.")
 		case hosts[i].State != bothy.HostUp:
-			return nil, bothy.Errorf(bothy.CodeConflict, "the host %s takes no sandboxes: it is %s", to, hosts[i].State).
-				WithHint("Run `bothy host uncordon %s`, or name another host.", to)
+			e := bothy.Errorf(bothy.CodeConflict, "the host %s takes no sandboxes: it is %s", to, hosts[i].State)
+			if hosts[i].State == bothy.HostDead {
+				return nil, e.WithHint("Start its server, or name another host.")
+			}
+			return nil, e.WithHint("Run `bothy host uncordon %s`, or name another host.", to)
 		}
 		if n := m.router.needsOfSandbox(ctx, id); !hasLabels(&hosts[i], n.labels) {
 			return nil, bothy.Errorf(bothy.CodeConflict, "the sandbox requires a host with the labels %s, which the host %s does not have", labelsText(n.labels), to).

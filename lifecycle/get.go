@@ -19,8 +19,11 @@ func (s *Service) wrongState(sb *store.Sandbox) error {
 	}
 	switch {
 	case sb.State.Ended() && sb.Ended != nil:
-		return bothy.Errorf(bothy.CodeSandboxEnded, "sandbox %s has ended (%s): %s", sb.ID, sb.Ended.Reason, sb.Ended.Detail).
-			WithHint("Create a new sandbox.")
+		e := bothy.Errorf(bothy.CodeSandboxEnded, "sandbox %s has ended (%s): %s", sb.ID, sb.Ended.Reason, sb.Ended.Detail)
+		if sb.State == bothy.StateFailed {
+			return e.WithHint("Start it again from the beginning: POST /v1/sandboxes/%s/restart, or create a new sandbox.", sb.ID)
+		}
+		return e.WithHint("Create a new sandbox.")
 	case sb.State == bothy.StatePaused || sb.State == bothy.StatePausing:
 		return bothy.Errorf(bothy.CodeSandboxPaused, "sandbox %s is paused", sb.ID).
 			WithHint("Resume it first: POST /v1/sandboxes/%s/resume, or create it with auto_resume.", sb.ID)

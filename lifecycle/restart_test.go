@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,10 @@ func TestAFailedSandboxIsRestarted(t *testing.T) {
 	w.reboot(time.Second)
 	if sb := w.get(before.ID); sb.State != bothy.StateFailed || sb.Ended.Reason != bothy.EndHostRestart {
 		t.Fatalf("it is %s, %+v", sb.State, sb.Ended)
+	}
+	_, err := w.Exec(w.me(), before.ID, bothy.ExecRequest{Command: bothy.Command{Line: "x"}})
+	if e := bothy.AsError(err); e.Code != bothy.CodeSandboxEnded || !strings.Contains(e.Hint, "/v1/sandboxes/"+before.ID+"/restart") {
+		t.Errorf("using it: %v", err)
 	}
 	sb, err := w.Restart(w.me(), before.ID)
 	if err != nil {

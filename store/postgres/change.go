@@ -234,8 +234,11 @@ func (s *Store) fault(op string, err error) error {
 	case errors.Is(err, context.Canceled):
 		return wrapped
 	case gone(err), errors.Is(err, context.DeadlineExceeded):
-		f := bothy.Errorf(bothy.CodeStore, "the server's database cannot be reached").
-			WithHint("Try again in a few seconds. Sandboxes keep running meanwhile.").Because(wrapped)
+		hint := "Try again in a few seconds. Sandboxes keep running meanwhile."
+		if s.member.Name != "" { // they are frozen before the lease ends
+			hint = "Try again in a few seconds. Sandboxes may be frozen until then."
+		}
+		f := bothy.Errorf(bothy.CodeStore, "the server's database cannot be reached").WithHint("%s", hint).Because(wrapped)
 		f.RetryAfter = retryAfter
 		return f
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"strings"
 	"sync"
@@ -882,5 +883,15 @@ func TestAHostIsNotStarted(t *testing.T) {
 			t.Errorf("%s, once it runs: %s", what, got)
 		}
 		two.Close()
+	}
+}
+
+// A host whose database cannot be reached freezes its sandboxes, which one server does not.
+func TestOnlyOneServersSandboxesRunWithoutTheDatabase(t *testing.T) {
+	for want, s := range map[string]*postgres.Store{"keep running": open(t, database(t)), "may be frozen": member(t, database(t), "one")} {
+		defer s.Close()
+		if e := bothy.AsError(s.Fault(io.EOF)); e.Code != bothy.CodeStore || !strings.Contains(e.Hint, want) {
+			t.Errorf("%v: %q, want %q", e, e.Hint, want)
+		}
 	}
 }
