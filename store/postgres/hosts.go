@@ -376,7 +376,7 @@ func (s *Store) RemoveHost(ctx context.Context, name string) error {
 		}
 		if !dead {
 			return bothy.Errorf(bothy.CodeConflict, "the host %s is not dead", name).
-				WithHint("Stop its server with `bothy down` there; the others give it up after %d seconds.", int(restartTime.Seconds()))
+				WithHint("Stop its server with `bothy down` there, unless it has stopped; the others give it up %d seconds later.", int(restartTime.Seconds()))
 		}
 		if sandboxes > 0 {
 			return bothy.Errorf(bothy.CodeConflict, "%d paused sandboxes have their snapshots only on the host %s", sandboxes, name).
