@@ -25,13 +25,18 @@ const (
 
 // WatchMemory calls fn repeatedly while the group uses more memory than watchFrom of the limit,
 // and once when it no longer does. Below that threshold it costs nothing with v1, where the
-// kernel notifies when it is crossed, and four reads a second with v2, where it does not. It
+// kernel notifies when one is crossed, and four reads a second with v2, where it does not. It
 // returns when ctx ends or the group is gone.
+//
+// The kernel compares usage with a threshold only after every 128 or so pages, and notifies if the
+// result is another than before. So it misses that usage fell below the threshold for a moment, and
+// then also that it rises again. That is why there are several thresholds: usage that went on
+// rising unnoticed crosses the next.
 func (g *Group) WatchMemory(ctx context.Context, limit int64, fn func(used, limit int64)) error {
-	line := int64(float64(limit) * watchFrom)
+	line := thresholds(limit)[0]
 	var crossed *os.File
 	if g.p.v2 == "" {
-		f, err := g.notifyAbove(line)
+		f, err := g.notifyAbove(thresholds(limit)...)
 		if err != nil {
 			return err
 		}
@@ -96,9 +101,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// notifyAbove returns an event file that becomes readable whenever the usage crosses the
-// threshold, in either direction.
-func (g *Group) notifyAbove(line int64) (*os.File, error) {
+func thresholds(limit int64) []int64 {
+	part := func(x float64) int64 { return int64(float64(limit) * x) }
+	return []int64{part(watchFrom), part(0.75), part(0.9)}
+}
+
+// notifyAbove returns an event file that becomes readable when the kernel finds that the usage has
+// crossed one of the thresholds, in either direction.
+func (g *Group) notifyAbove(thresholds ...int64) (*os.File, error) {
 	efd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, err
@@ -110,10 +120,12 @@ func (g *Group) notifyAbove(line int64) (*os.File, error) {
 		return nil, err
 	}
 	defer usage.Close()
-	arg := fmt.Sprintf("%d %d %s", efd, usage.Fd(), strconv.FormatInt(line, 10))
-	if err := g.write("memory", "cgroup.event_control", arg); err != nil {
-		ev.Close()
-		return nil, err
+	for _, t := range thresholds {
+		arg := fmt.Sprintf("%d %d %s", efd, usage.Fd(), strconv.FormatInt(t, 10))
+		if err := g.write("memory", "cgroup.event_control", arg); err != nil {
+			ev.Close()
+			return nil, err
+		}
 	}
 	return ev, nil
 }
