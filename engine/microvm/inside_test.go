@@ -24,6 +24,9 @@ type sandbox struct {
 	t *testing.T
 	m bothy.Machine
 	c *client.Client
+	// set is how long the latest call took that set the machine's clock. The clock is behind by
+	// at most that, since it is set to the time at which the host sent it.
+	set time.Duration
 }
 
 // patience limits what a test does with machines.
@@ -112,9 +115,11 @@ func (s *sandbox) snapshot(o bothy.SnapshotOptions) {
 			s.t.Fatal(err)
 		}
 	}
+	begun := time.Now()
 	if err := s.m.Snapshot(s.t.Context(), o); err != nil {
 		s.t.Fatal(err)
 	}
+	s.set = time.Since(begun)
 }
 
 // TestLifeInside boots a machine, in which root tries to escape and to use its rights, changes files,
@@ -127,8 +132,12 @@ func TestLifeInside(t *testing.T) {
 		return use(t, m, err)
 	}
 	wake := func(id, from string) *sandbox {
+		begun := time.Now()
 		m, err := e.Restore(t.Context(), spec(id), from)
-		return use(t, m, err)
+		took := time.Since(begun)
+		s := use(t, m, err)
+		s.set = took
+		return s
 	}
 	one := start(spec("one"))
 	one.adopt()
@@ -205,14 +214,14 @@ func fresh(t *testing.T, all ...*sandbox) {
 	t.Helper()
 	seen := map[string]bool{}
 	for _, s := range all {
-		early := time.Now().Add(-time.Second)
+		early := time.Now().Add(-time.Second - s.set)
 		var nanos int64
 		var random string
 		if _, err := fmt.Sscan(s.run("now"), &nanos, &random); err != nil {
 			t.Fatal(err)
 		}
 		if at := time.Unix(0, nanos); at.Before(early) || at.After(time.Now().Add(time.Second)) {
-			t.Errorf("the time in %s is %v", s.m.ID(), at)
+			t.Errorf("the time in %s is %v, and on the host %v; setting it took %v", s.m.ID(), at, time.Now(), s.set)
 		}
 		if seen[random] {
 			t.Errorf("two machines drew the same random number %s", random)
