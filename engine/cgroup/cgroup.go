@@ -472,6 +472,9 @@ func (g *Group) OOMKills() int {
 // Group keeps them stopped, it watches no memory.
 func (g *Group) SetFrozen(frozen bool) error {
 	err := g.setFrozen(frozen)
+	if !frozen && isGone(err) {
+		err = nil // a removed group has no processes to thaw
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {

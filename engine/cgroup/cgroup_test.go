@@ -110,6 +110,20 @@ func TestFreezeAndCPUTime(t *testing.T) {
 	<-done
 }
 
+// A host that ends what is left of a sandbox may find that its group was removed meanwhile.
+func TestThawingARemovedGroup(t *testing.T) {
+	g := newGroup(t, Limits{PIDs: 64})
+	if err := g.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.SetFrozen(false); err != nil {
+		t.Error(err)
+	}
+	if err := g.SetFrozen(true); err == nil {
+		t.Error("a removed group was frozen")
+	}
+}
+
 func TestEndWaitsForAll(t *testing.T) {
 	g := newGroup(t, Limits{PIDs: 64})
 	done := make(chan error, 1)
