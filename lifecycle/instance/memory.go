@@ -14,7 +14,7 @@ const (
 	killPause = 100 * time.Millisecond
 	// givesBack is how long the memory of a killed process may take to reach the host. The
 	// sandbox's kernel returns it lazily; killing more processes meanwhile would be wrong.
-	givesBack = 2 * time.Second
+	givesBack = 5 * time.Second
 	// On a crowded host everything takes longer inside. So memory may come back as late as
 	// slowBy times what the kill took, if that is later, but not later than slowest.
 	slowBy  = 20
