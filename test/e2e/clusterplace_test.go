@@ -109,7 +109,7 @@ func TestHostsShareWhatArrivesTogether(t *testing.T) {
 	for i := range n {
 		path, body, key := "/v1/sandboxes", `{"template":"python-3.12-bare","memory_mb":64}`, http.Header{"Authorization": {"Bearer " + one.Key}}
 		if i%2 == 1 {
-			path, body, key = "/sandboxes", `{"templateID":"python-3.12-bare"}`, http.Header{"X-Api-Key": {one.Key}}
+			path, body, key = "/sandboxes", `{"templateID":"python-3.12-bare","timeout":600}`, http.Header{"X-Api-Key": {one.Key}}
 		}
 		key.Set("Content-Type", "application/json")
 		key.Set("Idempotency-Key", fmt.Sprint("together-", i))
