@@ -43,6 +43,9 @@ const (
 	// snapshot was freed, and restrainAfter how long to wait for it.
 	restrainAgain = 500 * time.Millisecond
 	restrainAfter = 30 * time.Second
+	// restrainBelow is the part of the sandbox's limit below which that memory counts as freed. Nearer to
+	// the limit, a program would be killed for what the snapshot still holds.
+	restrainBelow = 0.75
 )
 
 // restoreLimits restores the machine's limits. Its memory is limited again only once it uses no more
@@ -65,7 +68,7 @@ func (m *Machine) restoreLimits() error {
 		return err
 	}
 	switch {
-	case fits && used < m.limits.MemoryBytes():
+	case fits && float64(used) < restrainBelow*float64(m.limits.MemoryBytes()):
 		m.lenient = time.Time{}
 		return nil
 	case m.lenient.IsZero():
