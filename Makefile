@@ -78,8 +78,16 @@ check: bin/go.mod ## check format, modules, code and unit tests: without root, i
 	@scripts/check
 
 .PHONY: test
-test: host build ## run every test there is, or one suite of them: RUN=go (an unknown name lists them)
+test: host build ## test all that can break, or one suite: RUN=e2e (an unknown name lists them), TEST=PATTERN of it
 	@scripts/test $(RUN)
+
+.PHONY: test-all
+test-all: host build ## the same with what is long and rarely breaks (hours)
+	@LONG=1 scripts/test
+
+.PHONY: test-race
+test-race: host build ## run the tests from outside against a server with the race detector
+	@scripts/test race-all
 
 .PHONY: test-cluster
 test-cluster: host build ## kill one of three hosts KILLS times (50), at random, and at every step of a move, and cut their network CUTS times (30)

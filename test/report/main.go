@@ -1,9 +1,10 @@
 // Command report prints what `go test -json` says as `go test` would, and adds the tests
-// that were skipped, with their reasons, to a file.
+// that were skipped, with their reasons, to a file, and how long each test took to another.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,16 +15,23 @@ import (
 
 type event struct {
 	Action, Package, ImportPath, Test, Output string
+	Elapsed                                   float64
 }
 
+// module begins the import paths of all packages.
+const module = "github.com/bothy-dev/bothy/"
+
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: go test -json … | report FILE")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: go test -json … | report SKIPPED TIMES")
 		os.Exit(2)
 	}
-	skipped, err := os.OpenFile(os.Args[1], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	skipped, err := appendTo(os.Args[1])
 	if err == nil {
-		err = report(os.Stdin, os.Stdout, skipped)
+		var times *os.File
+		if times, err = appendTo(os.Args[2]); err == nil {
+			err = report(os.Stdin, os.Stdout, skipped, times)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
@@ -31,8 +39,14 @@ func main() {
 	}
 }
 
-// report writes the output of packages and of tests that failed to out.
-func report(in io.Reader, out, skipped io.Writer) error {
+func appendTo(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+}
+
+// report writes the output of packages and of tests that failed to out, and after it how to run each of those
+// alone.
+func report(in io.Reader, out, skipped, times io.Writer) error {
+	var failed []string
 	said := map[string]string{} // by package and test
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 64<<20)
@@ -43,6 +57,14 @@ func report(in io.Reader, out, skipped io.Writer) error {
 			continue
 		}
 		name := e.Package + " " + e.Test
+		if e.Test != "" && !strings.Contains(e.Test, "/") && (e.Action == "pass" || e.Action == "fail") {
+			if err := took(times, e); err != nil {
+				return err
+			}
+			if e.Action == "fail" {
+				failed = append(failed, fmt.Sprintf("make test RUN=%s TEST='^%s$'", cmp.Or(os.Getenv("BOTHY_TEST_SUITE"), "unit"), e.Test))
+			}
+		}
 		switch e.Action {
 		case "build-output":
 			fmt.Fprint(out, e.Output)
@@ -68,7 +90,19 @@ func report(in io.Reader, out, skipped io.Writer) error {
 	for _, text := range said {
 		fmt.Fprint(out, text)
 	}
+	for _, command := range failed {
+		fmt.Fprintln(out, "alone:", command)
+	}
 	return lines.Err()
+}
+
+// took adds a line with how long a test took.
+func took(times io.Writer, e event) error {
+	b, err := json.Marshal(map[string]any{"name": strings.TrimPrefix(e.Package, module) + " " + e.Test, "seconds": e.Elapsed})
+	if err == nil {
+		_, err = fmt.Fprintf(times, "%s\n", b)
+	}
+	return err
 }
 
 var place = regexp.MustCompile(`^\s*\w+\.go:\d+: `)

@@ -12,9 +12,10 @@ func TestReport(t *testing.T) {
 {"Action":"output","Package":"p","Test":"TestA","Output":"--- SKIP: TestA (0.00s)\n"}
 {"Action":"skip","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:9: quiet\n"}
-{"Action":"pass","Package":"p","Test":"TestB"}
+{"Action":"pass","Package":"p","Test":"TestB","Elapsed":0.5}
+{"Action":"pass","Package":"p","Test":"TestB/part","Elapsed":0.4}
 {"Action":"output","Package":"p","Test":"TestC","Output":"    c_test.go:3: wrong\n"}
-{"Action":"fail","Package":"p","Test":"TestC"}
+{"Action":"fail","Package":"p","Test":"TestC","Elapsed":2}
 {"Action":"output","Package":"p","Test":"TestD","Output":"panic: gone\n"}
 {"Action":"output","Package":"p","Output":"PASS\n"}
 {"Action":"output","Package":"p","Output":"FAIL\tp\t0.1s\n"}
@@ -23,15 +24,19 @@ func TestReport(t *testing.T) {
 {"Action":"build-output","ImportPath":"r","Output":"r.go:1:1: broken\n"}
 not JSON
 `
-	var out, skipped strings.Builder
-	if err := report(strings.NewReader(in), &out, &skipped); err != nil {
+	t.Setenv("BOTHY_TEST_SUITE", "engines")
+	var out, skipped, times strings.Builder
+	if err := report(strings.NewReader(in), &out, &skipped, &times); err != nil {
 		t.Fatal(err)
 	}
 	if want := "p TestA: needs root\n"; skipped.String() != want {
 		t.Errorf("skipped %q, want %q", skipped.String(), want)
 	}
-	want := "    c_test.go:3: wrong\nFAIL\tp\t0.1s\nr.go:1:1: broken\nnot JSON\npanic: gone\n"
+	want := "    c_test.go:3: wrong\nFAIL\tp\t0.1s\nr.go:1:1: broken\nnot JSON\npanic: gone\nalone: make test RUN=engines TEST='^TestC$'\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
+	}
+	if want := `{"name":"p TestB","seconds":0.5}` + "\n" + `{"name":"p TestC","seconds":2}` + "\n"; times.String() != want {
+		t.Errorf("times %q, want %q", times.String(), want)
 	}
 }

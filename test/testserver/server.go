@@ -66,6 +66,8 @@ type Server struct {
 
 	mu  sync.Mutex
 	log []string
+	// races is set if a program that was built with the race detector has reported one.
+	races bool
 }
 
 // newServer makes the folder of a server. Everybody may pass through it, because
@@ -204,6 +206,7 @@ func (s *Server) follow(r io.ReadCloser, ready chan<- string) {
 	for lines.Scan() {
 		s.mu.Lock()
 		s.log = append(s.log, lines.Text())
+		s.races = s.races || strings.Contains(lines.Text(), "WARNING: DATA RACE")
 		s.mu.Unlock()
 		if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
 			ready <- m[1]
@@ -295,12 +298,27 @@ func (s *Server) ShutDown() error {
 	if s.Running() {
 		errs = append(errs, s.terminateAll(), s.Stop(), s.Leftovers(""), s.drafts())
 	}
-	errs = append(errs, s.Sweep(), os.RemoveAll(s.Dir))
+	errs = append(errs, s.Sweep(), s.raceFree(), os.RemoveAll(s.Dir))
 	if s.taken != nil {
 		errs = append(errs, s.taken.Close())
 		s.taken = nil
 	}
 	return errors.Join(errs...)
+}
+
+// raceFree keeps the whole log of a server in which there was a data race, and says where.
+func (s *Server) raceFree() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.races {
+		return nil
+	}
+	file, err := os.CreateTemp("", "bothy-race-*.log")
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(strings.Join(s.log, "\n") + "\n")
+	return errors.Join(err, file.Close(), fmt.Errorf("the server has a data race: %s", file.Name()))
 }
 
 func (s *Server) terminateAll() error {
@@ -348,8 +366,23 @@ func (s *Server) ForgetLog() {
 	s.log = nil
 }
 
-// ShowLog prints the end of the server's log.
+// shownLines is how much of a log is shown.
+const shownLines = 30
+
+// ShowLog prints the end of the server's log, and keeps all of it in a file if there is more.
 func (s *Server) ShowLog(w io.Writer) {
 	log := s.Log()
-	fmt.Fprintf(w, "the end of the server's log:\n%s\n", strings.Join(log[max(0, len(log)-200):], "\n"))
+	fmt.Fprintf(w, "the end of the server's log:\n%s\n", strings.Join(log[max(0, len(log)-shownLines):], "\n"))
+	if len(log) <= shownLines {
+		return
+	}
+	file, err := os.CreateTemp("", "bothy-server-*.log")
+	if err != nil {
+		fmt.Fprintln(w, err)
+		return
+	}
+	defer file.Close()
+	if _, err = file.WriteString(strings.Join(log, "\n") + "\n"); err == nil {
+		fmt.Fprintln(w, "all of it:", file.Name())
+	}
 }

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+)
+
+// timesFile is what two runs are compared by.
+const timesFile = "bin/test-times.json"
+
+// slowest is how many tests are printed.
+const slowest = 25
+
+// spent is how long something took, as a line of the file that BOTHY_TEST_TIMES names.
+type spent struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+}
+
+// times is the content of timesFile.
+type times struct {
+	Begun  time.Time `json:"begun"`
+	Commit string    `json:"commit"`
+	// Suites are the suites that ran, and Tests their tests, the slowest first.
+	Suites []spent `json:"suites"`
+	Tests  []spent `json:"tests"`
+	Total  float64 `json:"total_seconds"`
+}
+
+func readTests(r io.Reader) (all []spent, err error) {
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		var s spent
+		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+			return nil, fmt.Errorf("%q: %w", lines.Text(), err)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func bySeconds(all []spent) {
+	slices.SortStableFunc(all, func(a, b spent) int { return cmp.Compare(b.Seconds, a.Seconds) })
+}
+
+func (t times) print(w io.Writer) {
+	fmt.Fprintln(w, "== where the time went")
+	for _, s := range t.Suites {
+		fmt.Fprintf(w, "%8.1fs  %s\n", s.Seconds, s.Name)
+	}
+	fmt.Fprintf(w, "%8.1fs  in all, some of it two at a time\n", t.Total)
+	fmt.Fprintln(w, "== the slowest tests")
+	for _, s := range t.Tests[:min(slowest, len(t.Tests))] {
+		fmt.Fprintf(w, "%8.1fs  %s\n", s.Seconds, s.Name)
+	}
+}
+
+func (t times) save() error {
+	b, err := json.MarshalIndent(t, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(timesFile, b, 0o644)
+}
