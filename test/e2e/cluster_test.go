@@ -17,7 +17,6 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/internal/freeport"
-	"github.com/bothy-dev/bothy/store/postgres/pgtest"
 	"github.com/bothy-dev/bothy/test/testserver"
 )
 
@@ -49,8 +48,7 @@ func newHosts(t *testing.T, names ...string) (hosts []*server) {
 // newHostsWith is newHosts with different settings and a different URL of the database for each host.
 func newHostsWith(t *testing.T, change func(i int, settings, store string) (string, string), names ...string) (hosts []*server) {
 	t.Helper()
-	pg := pgtest.ForTest(t)
-	url := pg.Database(t)
+	url := testserver.Postgres(t).Database(t)
 	kernels, err := kernelsFolder()
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
+	"github.com/bothy-dev/bothy/test/testserver"
 )
 
 // newHostsOf starts hosts that share the database at a URL.
@@ -70,7 +71,7 @@ func TestHostsThroughPgBouncer(t *testing.T) {
 // refuse to use that database; with the newest database they continue.
 func TestHostsRefuseAnOldDatabase(t *testing.T) {
 	t.Parallel()
-	pg := pgtest.ForTest(t)
+	pg := testserver.Postgres(t)
 	url := pg.Database(t)
 	hosts := newHostsOf(t, url, "one", "two")
 	one, two := hosts[0], hosts[1]

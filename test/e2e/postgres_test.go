@@ -92,7 +92,7 @@ func (s *server) createBare(t *testing.T) (int, http.Header) {
 // over the database, the first one ends too, while its sandbox keeps running for the next.
 func TestPostgresHasOneServer(t *testing.T) {
 	t.Parallel()
-	pg := pgtest.ForTest(t)
+	pg := testserver.Postgres(t)
 	s, other := stoppedServer(t), stoppedServer(t)
 	s.NoPool, s.Store = true, pg.Database(t)
 	other.NoPool, other.Store = true, s.Store
@@ -217,7 +217,7 @@ func (s *server) migrate(t *testing.T, from, to string) (string, error) {
 // Records are migrated from files to a database and back, with a running and a paused sandbox.
 func TestPostgresMigration(t *testing.T) {
 	t.Parallel()
-	url := pgtest.ForTest(t).Database(t)
+	url := testserver.Postgres(t).Database(t)
 	s := stoppedServer(t)
 	s.NoPool, s.Store = true, ""
 	if err := s.Start(); err != nil {

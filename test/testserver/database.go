@@ -2,12 +2,9 @@ package testserver
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
-
-	"github.com/jackc/pgx/v5"
+	"testing"
 
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
 )
@@ -16,10 +13,27 @@ import (
 // separate PostgreSQL database, where it is "postgres".
 const StoreVariable = "BOTHY_TEST_STORE"
 
-// cluster is the PostgreSQL server of all databases.
-var cluster = sync.OnceValues(func() (*pgtest.Server, error) { return pgtest.Start(false) })
+// cluster is the PostgreSQL server of the databases of all tests of a package, but of those that stop theirs.
+var cluster = sync.OnceValues(func() (*pgtest.Server, error) {
+	pg, err := pgtest.Start(false)
+	clusterStarted = err == nil
+	return pg, err
+})
 
-var databases atomic.Int64
+var clusterStarted bool // once cluster has returned
+
+// Postgres returns the PostgreSQL server that the tests of a package share. It must not be stopped.
+func Postgres(t testing.TB) *pgtest.Server {
+	t.Helper()
+	if why := pgtest.Missing(); why != "" {
+		t.Skip(why)
+	}
+	pg, err := cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pg
+}
 
 // newDatabase is the URL of an empty database, or "" for files.
 func newDatabase() (string, error) {
@@ -30,23 +44,13 @@ func newDatabase() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ctx := context.Background()
-	c, err := pgx.Connect(ctx, pg.URL("postgres"))
-	if err != nil {
-		return "", err
-	}
-	defer c.Close(ctx)
-	name := fmt.Sprint("bothy", databases.Add(1))
-	_, err = c.Exec(ctx, "CREATE DATABASE "+name)
-	return pg.URL(name), err
+	return pg.NewDatabase(context.Background())
 }
 
-// stopDatabases ends what newDatabase has begun.
+// stopDatabases ends the shared server, once the tests are over.
 func stopDatabases() {
-	if os.Getenv(StoreVariable) != "postgres" {
-		return
-	}
-	if pg, err := cluster(); err == nil {
+	if clusterStarted {
+		pg, _ := cluster()
 		pg.Stop()
 	}
 }

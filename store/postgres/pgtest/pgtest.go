@@ -105,7 +105,7 @@ func Start(sync bool) (_ *Server, err error) {
 	if out, err := init.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	settings := "listen_addresses = ''\nunix_socket_directories = '" + s.dir + "'\nmax_connections = 60\nshared_buffers = 32MB\n"
+	settings := "listen_addresses = ''\nunix_socket_directories = '" + s.dir + "'\nmax_connections = 300\nshared_buffers = 32MB\n"
 	if !sync {
 		settings += "fsync = off\n"
 	}
@@ -171,9 +171,23 @@ func (s *Server) Dir() string { return s.dir }
 // Database creates an empty database and returns its URL.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
+	url, err := s.NewDatabase(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+// NewDatabase is Database for what is no test.
+func (s *Server) NewDatabase(ctx context.Context) (string, error) {
+	c, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		return "", err
+	}
+	defer c.Close(ctx)
 	name := fmt.Sprint("t", s.made.Add(1))
-	s.Exec(t, s.URL("postgres"), "CREATE DATABASE "+name)
-	return s.URL(name)
+	_, err = c.Exec(ctx, "CREATE DATABASE "+name)
+	return s.URL(name), err
 }
 
 // Exec executes statements in a database.
