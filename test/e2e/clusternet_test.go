@@ -19,6 +19,7 @@ import (
 
 	"github.com/bothy-dev/bothy/blob/s3/s3test"
 	"github.com/bothy-dev/bothy/store/postgres/pgtest"
+	"github.com/bothy-dev/bothy/test/testserver"
 )
 
 // wires is a network with a namespace for each node. Any two nodes can be cut off from each other, so
@@ -215,7 +216,7 @@ const (
 // returns more settings for all hosts.
 func newFarHosts(t *testing.T, leaseSeconds int, settings func(self string) string, names ...string) *farHosts {
 	t.Helper()
-	f := &farHosts{pg: pgtest.ForTest(t), objects: s3test.StartIn(t, t.TempDir())}
+	f := &farHosts{pg: testserver.Postgres(t), objects: s3test.StartIn(t, t.TempDir())}
 	f.wires = newWires(t, append([]string{nodeDB, nodeS3}, names...)...)
 	database := strings.TrimPrefix(f.pg.Database(t), "postgres:///")
 	database, _, _ = strings.Cut(database, "?")
