@@ -46,7 +46,7 @@ func notePassed() error {
 }
 
 func git(args ...string) ([]string, error) {
-	out, err := exec.Command("git", args...).Output()
+	out, err := exec.Command("git", append([]string{"-c", "core.quotePath=off"}, args...)...).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = errors.New("git " + strings.Join(args, " ") + ": " + strings.TrimSpace(string(exit.Stderr)))
 	}

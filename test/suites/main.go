@@ -61,7 +61,7 @@ func run(names []string, long, all bool, base string) (passed bool, err error) {
 			return false, err
 		}
 	}
-	if err := os.MkdirAll(logs, 0o755); err != nil {
+	if err := cmp.Or(settle(), os.MkdirAll(logs, 0o755)); err != nil {
 		return false, err
 	}
 	measured, err := os.CreateTemp("", "bothy-test-times-")
@@ -168,6 +168,7 @@ func (o *output) say(format string, args ...any) {
 
 // command runs scripts/suite for a suite. When ctx ends it is asked to end.
 func (o *output) command(ctx context.Context, s suite) error {
+	o.say("== %s", s.name)
 	log, err := os.Create(filepath.Join(logs, s.name+".log"))
 	if err != nil {
 		return err
