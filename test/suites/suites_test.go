@@ -71,8 +71,8 @@ func TestChosen(t *testing.T) {
 		}
 		return names
 	}
-	some, err := choose([]string{"e2e", "js"}, false)
-	if want := []string{"host", "js", "e2e"}; err != nil || !slices.Equal(names(some), want) {
+	some, err := choose([]string{"e2e", "mcp"}, false)
+	if want := []string{"host", "mcp", "e2e"}; err != nil || !slices.Equal(names(some), want) {
 		t.Errorf("%v %v", names(some), err)
 	}
 	all, err := choose(nil, false)
