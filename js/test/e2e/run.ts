@@ -13,7 +13,7 @@ async function runTests({ url, apiKey }: Access): Promise<number> {
   const wanted = process.argv.slice(2);
   const files = readdirSync(here).filter((name) => name.endsWith(".test.js") && (wanted.length === 0 || wanted.some((part) => name.includes(part))));
   // Not spawnSync: this process must continue reading the server's log.
-  const run = spawn(process.execPath, ["--test", "--test-concurrency=2", "--test-timeout=300000", ...files.map((name) => join(here, name))], {
+  const run = spawn(process.execPath, ["--test", "--test-reporter=spec", "--test-concurrency=2", "--test-timeout=300000", ...files.map((name) => join(here, name))], {
     stdio: "inherit",
     env: { ...process.env, BOTHY_URL: url, BOTHY_API_KEY: apiKey },
   });
