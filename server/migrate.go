@@ -137,7 +137,7 @@ func toFiles(ctx context.Context, files string, there bool, db *postgres.Store) 
 	}
 	home := filepath.Dir(files)
 	removeDrafts := func() {
-		drafts, _ := filepath.Glob(filepath.Join(home, "moving*.db*"))
+		drafts, _ := filepath.Glob(filepath.Join(home, "moving*"))
 		for _, d := range drafts {
 			_ = os.Remove(d)
 		}

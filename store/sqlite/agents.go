@@ -43,14 +43,14 @@ func (s *Store) Agents(ctx context.Context, projectID string) ([]*store.AgentAtt
 
 // DeleteAgents implements store.Store.
 func (s *Store) DeleteAgents(ctx context.Context, projectID, id string) error {
-	n, err := s.execCount(ctx, "delete agents", s.stmt.deleteAgents, projectID, id)
+	n, err := s.execReserved(ctx, "delete agents", s.stmt.deleteAgents, projectID, id)
 	if err != nil {
 		return err
 	}
 	if n == 0 {
 		return bothy.Errorf(bothy.CodeNotFound, "no environment is attached as %q", id).WithHint("List what is attached with `bothy agents ls`.")
 	}
-	_, err = s.exec(ctx, "delete agent sessions", s.stmt.deleteAgentSessions, id)
+	_, err = s.execReserved(ctx, "delete agent sessions", s.stmt.deleteAgentSessions, id)
 	return err
 }
 
@@ -81,6 +81,6 @@ func (s *Store) AgentSessions(ctx context.Context, attachment string) (map[strin
 
 // DeleteAgentSession implements store.Store.
 func (s *Store) DeleteAgentSession(ctx context.Context, attachment, session string) error {
-	_, err := s.exec(ctx, "delete agent session", s.stmt.deleteAgentSession, attachment, session)
+	_, err := s.execReserved(ctx, "delete agent session", s.stmt.deleteAgentSession, attachment, session)
 	return err
 }

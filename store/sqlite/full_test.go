@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"database/sql"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -112,5 +113,76 @@ func TestSmallBlocksNeedRoom(t *testing.T) {
 		if full := bothy.ErrorCode(err) == bothy.CodeDiskFull; full != c.full || full != (err != nil) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestRightsEndOnAFullDisk fills the disk of a database, to the last byte that its log may grow
+// by, and then revokes, deletes and ends.
+func TestRightsEndOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=8m"); err != nil {
+		t.Skipf("a small disk needs root: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	s := open(t, filepath.Join(dir, "b.db"))
+	defer s.Close()
+	ctx := t.Context()
+	do := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	sb := &store.Sandbox{Sandbox: bothy.Sandbox{ID: "sbx", ProjectID: "p", State: bothy.StateRunning}}
+	do("put sandbox", s.PutSandbox(ctx, sb))
+	do("put token", s.PutToken(ctx, &store.Token{Token: bothy.Token{ID: "tok", ProjectID: "p"}, Hash: "h"}))
+	do("put snapshot", s.PutSnapshot(ctx, &bothy.Snapshot{ID: "snp", ProjectID: "p"}))
+	do("put webhook", s.PutWebhook(ctx, &store.Webhook{Webhook: bothy.Webhook{ID: "whk", ProjectID: "p"}}))
+	do("put agents", s.PutAgents(ctx, &store.AgentAttachment{AgentAttachment: bothy.AgentAttachment{ID: "agt", ProjectID: "p"}}))
+	do("add login", s.AddLogin(ctx, &store.Login{Hash: "l", ProjectID: "p", TokenID: "tok", ExpiresAt: time.Now().Add(time.Hour)}, store.LoginBounds{PerToken: 1, All: 1}))
+	do("add link", s.AddLink(ctx, &bothy.Link{ID: "lnk", ProjectID: "p", SandboxID: "sbx", TokenID: "tok", ExpiresAt: time.Now().Add(time.Hour)}, store.LinkBounds{}))
+
+	var err error
+	long := strings.Repeat("x", 1<<16)
+	for i := 0; err == nil && i < 1000; i++ { // the log has no room either
+		err = s.AddEvent(ctx, &bothy.Event{Time: time.Now(), Data: map[string]string{"x": long}})
+	}
+	fill(t, dir)
+	for i := 0; bothy.ErrorCode(err) == "" && i < 1000; i++ {
+		err = s.AddEvent(ctx, &bothy.Event{Time: time.Now(), Data: map[string]string{"x": long}})
+	}
+	if bothy.ErrorCode(err) != bothy.CodeDiskFull {
+		t.Fatalf("the disk does not become full: %v", err)
+	}
+	do("delete link", s.DeleteLink(ctx, "sbx", "lnk"))
+	do("delete login", s.DeleteLogin(ctx, "l"))
+	do("delete token", s.DeleteToken(ctx, "p", "tok"))
+	do("delete snapshot", s.DeleteSnapshot(ctx, "snp"))
+	do("delete webhook", s.DeleteWebhook(ctx, "p", "whk"))
+	do("delete agents", s.DeleteAgents(ctx, "p", "agt"))
+	sb.State = bothy.StateStopped
+	do("end sandbox", s.PutSandbox(ctx, sb))
+	if _, err := s.TokenByHash(ctx, "h"); bothy.ErrorCode(err) != bothy.CodeNotFound {
+		t.Errorf("the key still exists: %v", err)
+	}
+	if err := s.AddEvent(ctx, &bothy.Event{Time: time.Now(), Data: map[string]string{"x": long}}); bothy.ErrorCode(err) != bothy.CodeDiskFull {
+		t.Errorf("an ordinary change has taken from the reserve: %v", err)
+	}
+}
+
+// fill takes all space that a disk has.
+func fill(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "fill"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for page := make([]byte, 4096); err == nil; {
+		_, err = f.Write(page)
 	}
 }

@@ -82,7 +82,7 @@ func (s *Store) CountLinks(ctx context.Context, projectID, sandboxID string) (pr
 
 // DeleteLink implements store.Store.
 func (s *Store) DeleteLink(ctx context.Context, sandboxID, id string) error {
-	n, err := s.execCount(ctx, "delete link", s.stmt.deleteLink, sandboxID, id)
+	n, err := s.execReserved(ctx, "delete link", s.stmt.deleteLink, sandboxID, id)
 	if err == nil && n == 0 {
 		return noLink(id)
 	}

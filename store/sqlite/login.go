@@ -70,6 +70,6 @@ func (s *Store) HaveLogins(ctx context.Context, hashes []string) (known []string
 
 // DeleteLogin implements store.Store.
 func (s *Store) DeleteLogin(ctx context.Context, hash string) error {
-	_, err := s.exec(ctx, "delete login", s.stmt.deleteLogin, hash)
+	_, err := s.execReserved(ctx, "delete login", s.stmt.deleteLogin, hash)
 	return err
 }

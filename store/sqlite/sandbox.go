@@ -25,7 +25,11 @@ func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
 			return fmt.Errorf("store: put sandbox %s: %w", b.ID, err)
 		}
 	}
-	n, err := s.execCount(ctx, "put sandbox", s.putStatement(b), b.ID, b.ProjectID, b.Name, string(b.State),
+	exec := s.execCount
+	if b.State.Ended() {
+		exec = s.execReserved
+	}
+	n, err := exec(ctx, "put sandbox", s.putStatement(b), b.ID, b.ProjectID, b.Name, string(b.State),
 		nanos(b.CreatedAt), endedAt(b), b.Pooled, string(metadata), text, nanosOrNull(b.ResumeAt()), b.Version)
 	if err != nil {
 		return err

@@ -118,7 +118,7 @@ func (s *Store) SnapshotSum(ctx context.Context, projectID string) (count int, b
 
 // DeleteSnapshot implements store.Store.
 func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
-	n, err := s.execCount(ctx, "delete snapshot", s.stmt.deleteSnapshot, id)
+	n, err := s.execReserved(ctx, "delete snapshot", s.stmt.deleteSnapshot, id)
 	if err == nil && n == 0 {
 		return noSnapshot(id)
 	}

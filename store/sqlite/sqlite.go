@@ -45,6 +45,7 @@ type Store struct {
 	path    string
 	now     func() time.Time
 	answers answers
+	reserve reserve
 	stmt    statements
 	usage   usageStatements
 }
@@ -97,6 +98,7 @@ func Open(ctx context.Context, path string, opts ...Option) (_ *Store, err error
 	if err := s.usage.prepare(ctx, s.fast); err != nil {
 		return nil, err
 	}
+	s.reserve.open(reservePath(path))
 	return s, nil
 }
 
@@ -176,7 +178,7 @@ func (s *Store) closeAll() error {
 			errs = append(errs, db.Close())
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.reserve.close())...)
 }
 
 // exec runs a prepared change. It is not cancelled with ctx: watching for that would take a
@@ -184,6 +186,10 @@ func (s *Store) closeAll() error {
 func (s *Store) exec(ctx context.Context, op string, st *sql.Stmt, args ...any) (sql.Result, error) {
 	s.write.Lock()
 	defer s.write.Unlock()
+	return s.execLocked(ctx, op, st, args...)
+}
+
+func (s *Store) execLocked(ctx context.Context, op string, st *sql.Stmt, args ...any) (sql.Result, error) {
 	err := ctx.Err()
 	var r sql.Result
 	if err == nil {
@@ -196,7 +202,21 @@ func (s *Store) exec(ctx context.Context, op string, st *sql.Stmt, args ...any) 
 }
 
 func (s *Store) execCount(ctx context.Context, op string, st *sql.Stmt, args ...any) (int, error) {
-	r, err := s.exec(ctx, op, st, args...)
+	return count(s.exec(ctx, op, st, args...))
+}
+
+// execReserved is execCount with the reserve.
+func (s *Store) execReserved(ctx context.Context, op string, st *sql.Stmt, args ...any) (n int, err error) {
+	s.write.Lock()
+	defer s.write.Unlock()
+	err = s.withReserve(func() error {
+		n, err = count(s.execLocked(ctx, op, st, args...))
+		return err
+	})
+	return n, err
+}
+
+func count(r sql.Result, err error) (int, error) {
 	if err != nil {
 		return 0, err
 	}

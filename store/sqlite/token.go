@@ -79,7 +79,7 @@ func (s *Store) Tokens(ctx context.Context, projectID string) ([]*store.Token, e
 
 // DeleteToken implements store.Store.
 func (s *Store) DeleteToken(ctx context.Context, projectID, id string) error {
-	n, err := s.execCount(ctx, "delete token", s.stmt.deleteToken, projectID, id)
+	n, err := s.execReserved(ctx, "delete token", s.stmt.deleteToken, projectID, id)
 	if err == nil && n == 0 {
 		return bothy.Errorf(bothy.CodeNotFound, "there is no token %q", id).
 			WithHint("List the tokens with `bothy token ls` or GET /v1/tokens.")

@@ -73,7 +73,7 @@ func (s *Store) SetWebhookState(ctx context.Context, id string, st bothy.Webhook
 
 // DeleteWebhook implements store.Store.
 func (s *Store) DeleteWebhook(ctx context.Context, projectID, id string) error {
-	n, err := s.execCount(ctx, "delete webhook", s.stmt.deleteWebhook, projectID, id)
+	n, err := s.execReserved(ctx, "delete webhook", s.stmt.deleteWebhook, projectID, id)
 	if err == nil && n == 0 {
 		return noWebhook(id)
 	}
