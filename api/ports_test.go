@@ -10,6 +10,8 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/apitest"
+	"github.com/bothy-dev/bothy/api/middleware"
 )
 
 func TestMetrics(t *testing.T) {
@@ -55,6 +57,18 @@ func inside(w http.ResponseWriter, r *http.Request) {
 		return
 	case "/cookies":
 		_, _ = io.WriteString(w, r.Header.Get("Cookie"))
+		return
+	case "/cached":
+		for _, name := range []string{"Cache-Control", "CDN-Cache-Control", "Surrogate-Control"} {
+			w.Header().Set(name, "public, max-age=31536000")
+		}
+		w.Header().Set("Expires", "Thu, 31 Dec 2099 00:00:00 GMT")
+		w.Header().Set("Vary", "Cookie")
+		w.Header().Set("X-Accel-Redirect", "/internal/secret")
+		_, _ = io.WriteString(w, "script")
+		return
+	case "/headers":
+		_ = r.Header.Write(w)
 		return
 	case "/socket":
 		ws, err := websocket.Accept(w, r, nil)
@@ -109,4 +123,77 @@ func TestProxyFailures(t *testing.T) {
 	f.failed(bothy.CodeConflict, f.do("GET", path+"/ports/8080/", nil))
 	f.failed(bothy.CodeSandboxNotFound, f.do("GET", "/v1/sandboxes/none/ports/8080/", nil))
 	f.failed(bothy.CodeGuest, f.do("GET", path+"/ports/7/", nil)) // echoes, which is no HTTP
+}
+
+// byHeader is a protocol whose clients name the sandbox in a header.
+type byHeader struct{ *fixture }
+
+func (b byHeader) ServePort(w http.ResponseWriter, r *http.Request, _ string, _ uint16) bool {
+	id := r.Header.Get("E2b-Sandbox-Id")
+	if id == "" {
+		return false
+	}
+	hold := func(func(error)) (*bothy.Caller, func(), error) {
+		caller, err := b.tokens.Authenticate(r.Context(), apitest.Writer)
+		return caller, func() {}, err
+	}
+	b.ServeOuterPort(w, r, middleware.Outer{Fail: func(w http.ResponseWriter, _ *http.Request, status int, _ *bothy.Error) { w.WriteHeader(status) }}, hold, func(w http.ResponseWriter, r *http.Request) error {
+		b.ShowPort(w, r, id, 8080)
+		return nil
+	})
+	return true
+}
+
+func (byHeader) ServeMissing(http.ResponseWriter, *http.Request) bool { return false }
+
+// A cache in front of the server must not store what a sandbox says under the server's own name.
+func TestPortsUnderTheServersNameAreNotCached(t *testing.T) {
+	f, path := linkable(t)
+	f.Server.SetOuterPorts(byHeader{f})
+	id := header{"E2b-Sandbox-Id": strings.TrimPrefix(path, "/v1/sandboxes/")}
+	link := f.link(path, `{"port":8080}`)
+	origin, cookies := f.enter(link)
+	for name, res := range map[string]response{
+		"by header": f.ok(200, f.do("GET", "/cached", nil, id)),
+		"by path":   f.ok(200, f.do("GET", path+"/ports/8080/cached", nil)),
+	} {
+		h := res.Header
+		if got := h.Values("Cache-Control"); len(got) != 1 || got[0] != "private, no-store" {
+			t.Errorf("%s: Cache-Control %q", name, got)
+		}
+		for _, not := range []string{"Expires", "Surrogate-Control", "CDN-Cache-Control", "X-Accel-Redirect"} {
+			if h.Get(not) != "" {
+				t.Errorf("%s: %s: %q", name, not, h.Get(not))
+			}
+		}
+		if vary := strings.Join(h.Values("Vary"), ", "); !strings.Contains(vary, "E2b-Sandbox-Id") || !strings.Contains(vary, "Cookie") {
+			t.Errorf("%s: Vary %q", name, vary)
+		}
+		if !strings.HasPrefix(h.Get("Content-Security-Policy"), "sandbox") {
+			t.Errorf("%s: %v", name, h)
+		}
+	}
+	own := f.ok(200, f.browse("GET", origin+"/cached", cookies)).Header
+	if own.Get("Cache-Control") != "public, max-age=31536000" || own.Get("Vary") != "Cookie" || own.Get("X-Accel-Redirect") != "" {
+		t.Errorf("under its own name: %v", own)
+	}
+	if res := f.do("GET", "/console/cached", nil, id); strings.Contains(res.body, "script") || res.StatusCode == 200 {
+		t.Errorf("a sandbox answers for the console: %d %s", res.StatusCode, res.body)
+	}
+}
+
+// Keys are for this server, whatever header they are in.
+func TestKeysDoNotReachPorts(t *testing.T) {
+	f, path := linkable(t)
+	f.Server.SetOuterPorts(byHeader{f})
+	e2bKey := "e2b_" + strings.Repeat("0f", 20)
+	keys := header{"X-Api-Key": e2bKey, "Authorization": "Bearer " + e2bKey, "X-Other": "kept", "E2b-Sandbox-Id": strings.TrimPrefix(path, "/v1/sandboxes/")}
+	res := f.ok(200, f.do("GET", "/headers", nil, keys))
+	if strings.Contains(res.body, e2bKey) || !strings.Contains(res.body, "X-Other: kept") {
+		t.Errorf("the server in the sandbox sees %s", res.body)
+	}
+	keys = header{"X-Api-Key": "its own"}
+	if res := f.ok(200, f.do("GET", path+"/ports/8080/headers", nil, keys)); !strings.Contains(res.body, "X-Api-Key: its own") {
+		t.Errorf("the server in the sandbox sees %s", res.body)
+	}
 }

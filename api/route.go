@@ -28,7 +28,9 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if s.outerPorts != nil && s.outerPorts.ServePort(w, r, t.Sandbox, t.Port) {
+	// No header makes a sandbox answer for a page of the console.
+	ownPage := !named && strings.HasPrefix(r.URL.Path, "/console/")
+	if s.outerPorts != nil && !ownPage && s.outerPorts.ServePort(w, r, t.Sandbox, t.Port) {
 		return
 	}
 	if named {

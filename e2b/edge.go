@@ -219,7 +219,7 @@ func (d *Door) agentProxy() *httputil.ReverseProxy {
 		Rewrite:       rewriteForAgent,
 		ModifyResponse: func(res *http.Response) error {
 			// The answer is the sandbox's, and may be served under this server's own name.
-			for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "X-Request-Id"} {
+			for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "X-Request-Id", "Cache-Control", "Expires", "X-Accel-Redirect"} {
 				res.Header.Del(name)
 			}
 			res.Header.Set("Content-Security-Policy", "sandbox")

@@ -14,6 +14,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -149,12 +150,14 @@ func carry(ctx context.Context, ws *websocket.Conn, conn net.Conn) (ended bool) 
 	}
 }
 
-// Target is a port of a sandbox, and the path under which it is served, which is empty if it has
-// its own host name. linked means that the request came with a link instead of a key.
+// Target is a port of a sandbox, and the path under which it is served, if it is served below
+// one. ownHost means that the port has a host name of its own, and linked that the request came
+// with a link instead of a key.
 type Target struct {
 	Sandbox string
 	Port    uint16
 	prefix  string
+	ownHost bool
 	Linked  bool
 }
 
@@ -188,7 +191,7 @@ func (s *Ports) newPortProxy() *httputil.ReverseProxy {
 }
 
 // ourKey recognises this server's keys, which nothing in a sandbox may see.
-var ourKey = regexp.MustCompile(`(?i)^bearer\s+(bothy|e2b)_`)
+var ourKey = regexp.MustCompile(`(?i)^\s*(bearer\s+)?(bothy|e2b)_\w*\s*$`)
 
 // rewritePort turns the request into what the server in the sandbox expects. Keys are for this
 // server, not for programs in the sandbox.
@@ -197,8 +200,13 @@ func rewritePort(p *httputil.ProxyRequest) {
 	out := p.Out
 	out.URL.Scheme, out.URL.Host = "http", fmt.Sprintf("localhost:%d", t.Port)
 	out.Host = p.In.Host
-	if !t.Linked || ourKey.MatchString(out.Header.Get("Authorization")) {
+	if !t.Linked {
 		out.Header.Del("Authorization")
+	}
+	for name, values := range out.Header { // E2B's clients send theirs in X-Api-Key
+		if slices.ContainsFunc(values, ourKey.MatchString) {
+			out.Header.Del(name)
+		}
 	}
 	stripLinkCookie(out.Header)
 	out.Header.Del("X-Real-Ip")
@@ -216,18 +224,37 @@ func rewritePort(p *httputil.ProxyRequest) {
 	out.Header.Set("X-Forwarded-Prefix", t.prefix)
 }
 
+// toProxies are headers with which a server makes a proxy in front of it send something else.
+var toProxies = []string{"X-Accel-Redirect", "X-Sendfile", "X-Lighttpd-Send-File", "X-Reproxy-Url"}
+
+// keepFromCaches removes what would let a cache store an answer: under this server's own name it
+// would be sent to others, as if it were this server's.
+func keepFromCaches(h http.Header) {
+	for name := range h {
+		if strings.HasSuffix(name, "Cache-Control") || name == "Expires" || name == "Surrogate-Control" || name == "X-Accel-Expires" {
+			h.Del(name)
+		}
+	}
+}
+
 // confine restricts an answer that is served under our own name, so that its scripts and cookies
 // get no access to the rest.
 func confine(res *http.Response) error {
 	h := res.Header
 	h.Del("X-Request-Id")
 	h.Del("Clear-Site-Data") // it would clear the cookies of sibling hosts, too
+	for _, name := range toProxies {
+		h.Del(name)
+	}
 	t := targetOf(res.Request.Context())
+	if !t.ownHost {
+		keepFromCaches(h)
+		h.Set("Content-Security-Policy", "sandbox allow-scripts allow-forms allow-popups allow-modals")
+	}
 	if t.prefix == "" {
 		confineCookies(h)
 		return nil
 	}
-	h.Set("Content-Security-Policy", "sandbox allow-scripts allow-forms allow-popups allow-modals")
 	if at := h.Get("Location"); strings.HasPrefix(at, "/") && !strings.HasPrefix(at, "//") {
 		h.Set("Location", t.prefix+at)
 	}
@@ -265,8 +292,13 @@ func (s *Ports) ShowPort(w http.ResponseWriter, r *http.Request, t Target) {
 		return
 	}
 	// What a sandbox serves is not this server's page, so our headers do not apply.
-	w.Header().Del("Cache-Control")
 	w.Header().Del("X-Content-Type-Options")
+	if _, t.ownHost = s.LinkTarget(r.Host); t.ownHost {
+		w.Header().Del("Cache-Control")
+	} else {
+		w.Header().Set("Cache-Control", "private, no-store")
+		w.Header()["Vary"] = []string{"Authorization, E2b-Sandbox-Id, E2b-Sandbox-Port, E2b-Traffic-Access-Token, X-Access-Token"}
+	}
 	ctx := context.WithValue(r.Context(), portTargetKey{}, t)
 	if info := middleware.RequestFrom(ctx); info != nil {
 		info.Use = s.UseOf(r, t)
