@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -50,6 +51,18 @@ func (s *Server) LoggedIn(r *http.Request, key string) (project, token string, l
 	}
 	c := middleware.RequestFrom(r.Context()).Caller
 	return c.ProjectID, c.TokenID, r.Header.Get("Authorization") == "", nil
+}
+
+// BodyMemory returns a function that reserves memory of a project for the body of a request, which
+// is read to find the host that answers. The memory is released when the request ends.
+func (s *Server) BodyMemory(r *http.Request, project string) func(ctx context.Context, n int64) error {
+	info, limits := middleware.RequestFrom(r.Context()), s.chain.Inflight
+	if limits == nil || info == nil {
+		return func(context.Context, int64) error { return nil }
+	}
+	m := limits.Memory.Memory(project)
+	info.OnRelease(m.End)
+	return m.Hold
 }
 
 // PortOf finds the sandbox of a host name that leads to a port, if it is one.

@@ -70,6 +70,8 @@ type RouterOptions struct {
 	Port func(host string) (sandbox string)
 	// Authenticate finds the caller of a request.
 	Authenticate func(r *http.Request) (Caller, error)
+	// BodyMemory returns what reserves memory of a project for a request's body. Optional.
+	BodyMemory func(r *http.Request, project string) func(ctx context.Context, n int64) error
 	// Agents is the path of the MCP endpoint, and Alone marks a message as sessionless.
 	Agents string
 	// Upload returns the project of a request that uploads files for a build without a key.
@@ -120,6 +122,9 @@ const (
 	// how much is kept for a second attempt.
 	maxPeek   = 32 << 20
 	maxReplay = 256 << 10
+	// firstPeek is how much of a body is read first; each further step doubles it. peekFactor is
+	// how many copies of it are in memory while it is read and decoded.
+	firstPeek, peekFactor = 64 << 10, 3
 )
 
 // NewRouter makes a router.
@@ -156,6 +161,8 @@ type target struct {
 	session string
 	// buildID says which build it is about.
 	buildID string
+	// body says that the body must be read to find out.
+	body bool
 }
 
 // containersPath is where OpenAI's clients create containers.
@@ -176,6 +183,12 @@ func (x *Router) Route(w http.ResponseWriter, r *http.Request) (handled bool, le
 	caller, t, err := x.targetOf(r, peer)
 	if err != nil {
 		return false, func() {} // this host answers with the error
+	}
+	if t.body {
+		if err := x.readTarget(r, &t, caller.Owner); err != nil {
+			x.o.Fail(w, r, err)
+			return true, func() {}
+		}
 	}
 	if handled, leave = x.route(w, r, t, caller, peer); !handled && t.session != "" {
 		x.leaveSession(r, t.session)
@@ -239,8 +252,8 @@ func (x *Router) sandboxOf(r *http.Request, snapshot string) string {
 	return sandbox
 }
 
-// targetOf determines what a request is about. It authenticates the caller before it reads the
-// body.
+// targetOf determines what a request is about, as far as that is not in its body, and
+// authenticates the caller.
 func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err error) {
 	if id := x.o.Port(r.Host); id != "" {
 		return c, target{sandbox: id}, nil
@@ -252,8 +265,8 @@ func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err 
 	if r.URL.Path == x.o.Agents {
 		t.session = r.Header.Get(headerSession)
 	}
-	body := t.kind == create || r.URL.Path == x.o.Agents && r.Method == http.MethodPost
-	if t.sandbox == "" && t.snapshot == "" && t.session == "" && t.kind == other && !body {
+	t.body = t.kind == create || r.URL.Path == x.o.Agents && r.Method == http.MethodPost
+	if t.sandbox == "" && t.snapshot == "" && t.session == "" && t.kind == other && !t.body {
 		return c, t, nil
 	}
 	if x.o.Upload != nil {
@@ -262,12 +275,7 @@ func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err 
 		}
 	}
 	if peer == nil {
-		if c, err = x.o.Authenticate(r); err != nil {
-			return c, t, err
-		}
-	}
-	if body {
-		err = x.readTarget(r, &t, c.Owner)
+		c, err = x.o.Authenticate(r)
 	}
 	return c, t, err
 }
@@ -306,7 +314,7 @@ func ofPath(r *http.Request) (t target) {
 // readTarget determines from its body what a request of a project is about. The body can be read
 // again.
 func (x *Router) readTarget(r *http.Request, t *target, project string) error {
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxPeek+1))
+	body, err := x.peek(r, project)
 	if err != nil {
 		return err
 	}
@@ -361,6 +369,29 @@ func (x *Router) readTarget(r *http.Request, t *target, project string) error {
 		}
 	}
 	return nil
+}
+
+// peek reads a body, at most a byte more than maxPeek, as far as its project has memory for it.
+func (x *Router) peek(r *http.Request, project string) ([]byte, error) {
+	hold := func(context.Context, int64) error { return nil }
+	if x.o.BodyMemory != nil && project != "" { // of a forwarded request, the first host has done it
+		hold = x.o.BodyMemory(r, project)
+	}
+	var b bytes.Buffer
+	for step := int64(firstPeek); ; step = min(int64(b.Len()), maxPeek+1-int64(b.Len())) {
+		if step == 0 {
+			return b.Bytes(), nil
+		}
+		if err := hold(r.Context(), step*peekFactor); err != nil {
+			return nil, err
+		}
+		switch _, err := io.CopyN(&b, r.Body, step); {
+		case errors.Is(err, io.EOF):
+			return b.Bytes(), nil
+		case err != nil:
+			return nil, bothy.Errorf(bothy.CodeInvalid, "the body arrived incomplete").WithHint("Send as many bytes as Content-Length says.").Because(err)
+		}
+	}
 }
 
 // readCreate determines from a request for a sandbox what it needs of its host. Each API has its own

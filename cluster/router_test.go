@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -504,4 +505,57 @@ func TestASandboxOfADeadHostCanBeDeleted(t *testing.T) {
 			t.Errorf("an agent's %s: %s", tool, got)
 		}
 	}
+}
+
+// A body that is read to find its host is counted in its project's memory first.
+func TestABodyIsReadOnlyIntoReservedMemory(t *testing.T) {
+	full := bothy.Errorf(bothy.CodeRateLimited, "no memory is left")
+	var held int64
+	var ended bool
+	x := NewRouter(RouterOptions{
+		Port: func(string) string { return "" }, Agents: "/mcp",
+		Authenticate: func(r *http.Request) (Caller, error) {
+			if r.Header.Get("Authorization") == "" {
+				return Caller{}, bothy.Errorf(bothy.CodeUnauthenticated, "no key")
+			}
+			return Caller{Owner: "p"}, nil
+		},
+		BodyMemory: func(_ *http.Request, project string) func(context.Context, int64) error {
+			return func(_ context.Context, n int64) error {
+				if project != "p" || held+n > 4<<20 {
+					return full
+				}
+				held += n
+				return nil
+			}
+		},
+		Fail: func(_ http.ResponseWriter, _ *http.Request, err error) { ended = errors.Is(err, full) },
+	})
+	ask := func(key string) (read int64, handled bool) {
+		body := &countingReader{left: 32 << 20}
+		r := httptest.NewRequest(http.MethodPost, "/mcp", body)
+		r.Header.Set("Authorization", key)
+		handled, leave := x.Route(httptest.NewRecorder(), r)
+		leave()
+		return body.read, handled
+	}
+	if read, handled := ask(""); read != 0 || handled {
+		t.Errorf("without a key %d bytes are read", read)
+	}
+	if read, handled := ask("k"); !handled || !ended || read > held/peekFactor || held == 0 {
+		t.Errorf("%d bytes are read into %d that are reserved; refused: %v", read, held, ended)
+	}
+}
+
+// countingReader is a long body.
+type countingReader struct{ left, read int64 }
+
+func (c *countingReader) Read(p []byte) (int, error) {
+	n := min(int64(len(p)), c.left)
+	if n == 0 {
+		return 0, io.EOF
+	}
+	c.left -= n
+	c.read += n
+	return int(n), nil
 }

@@ -161,6 +161,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 		Ready: s.readyOf, Origin: s.originAsked, Containers: s.config.OpenAI.Template, Template: s.templateAsked, Spread: s.hosts.LiveByHost, Wanted: s.wanted, Memory: s.memoryOf,
 		Fetchable: s.fetchable, Claimed: s.lifecycle.Claimed,
 		Port: s.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Upload: s.uploadProject, HasBuild: s.hasBuild, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
+		BodyMemory: s.api.BodyMemory,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
 			project, token, login, err := s.api.LoggedIn(r, keyOfDoor(r))
 			if login {

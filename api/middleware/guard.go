@@ -23,6 +23,9 @@ const (
 	MaxJSONBytes = 16 << 20
 	// bodyTimeout bounds how long a JSON body may take to arrive.
 	bodyTimeout = time.Minute
+	// maxLoginBytes and loginTimeout are the same for a login.
+	maxLoginBytes = 4 << 10
+	loginTimeout  = 10 * time.Second
 	// statusCallerLeft is the status in the log for a request whose caller left.
 	statusCallerLeft = 499
 )
@@ -195,25 +198,36 @@ func (s *Chain) Guard(c Operation, h http.HandlerFunc) http.HandlerFunc {
 // the time limit: net/http would otherwise take it for a disconnected client in the middle of a
 // long command.
 func ReadJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	return readJSON(w, r, MaxJSONBytes, bodyTimeout, TooLarge)
+}
+
+// ReadLogin is ReadJSON for a caller who is not known yet, and so has no memory to count it in.
+func ReadLogin(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	return readJSON(w, r, maxLoginBytes, loginTimeout, func() error {
+		return bothy.Errorf(bothy.CodeTooLarge, "a login has at most %d bytes", maxLoginBytes).WithHint(`Send {"key":"…"} or {"code":"…"}.`)
+	})
+}
+
+func readJSON(w http.ResponseWriter, r *http.Request, most int64, timeout time.Duration, tooLarge func() error) ([]byte, error) {
 	if r.ContentLength == 0 {
 		return nil, nil
 	}
-	if r.ContentLength > MaxJSONBytes {
-		return nil, TooLarge()
+	if r.ContentLength > most {
+		return nil, tooLarge()
 	}
 	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
-	body, err := readAll(r.Context(), http.MaxBytesReader(w, r.Body, MaxJSONBytes), r.ContentLength)
+	_ = rc.SetReadDeadline(time.Now().Add(timeout))
+	body, err := readAll(r.Context(), http.MaxBytesReader(w, r.Body, most), r.ContentLength)
 	_ = rc.SetReadDeadline(time.Time{})
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return nil, TooLarge()
+		return nil, tooLarge()
 	case bothy.ErrorCode(err) == bothy.CodeRateLimited:
 		return nil, err
 	case err != nil:
 		return nil, bothy.Errorf(bothy.CodeInvalid, "the body arrived incomplete").
-			WithHint("Send as many bytes as Content-Length says, within %d s.", bodyTimeout/time.Second).Because(err)
+			WithHint("Send as many bytes as Content-Length says, within %d s.", timeout/time.Second).Because(err)
 	}
 	if info := RequestFrom(r.Context()); info != nil {
 		info.load.body = int64(len(body))

@@ -56,7 +56,7 @@ func (s *handlers) logIn(w http.ResponseWriter, r *http.Request) error {
 	if err := middleware.FromOwnPage(r); err != nil {
 		return err
 	}
-	body, err := middleware.ReadJSON(w, r)
+	body, err := middleware.ReadLogin(w, r)
 	if err != nil {
 		return err
 	}
