@@ -1,12 +1,14 @@
 package api
 
 import (
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/api/apitest"
 )
 
 // A terminal whose connection breaks can be joined again; one that is closed explicitly is hung up.
@@ -43,5 +45,29 @@ func TestTerminalThatNobodyJoinsIsHungUp(t *testing.T) {
 	conn, _ := f.dial(f.create() + "/terminal")
 	readUntil(t, conn, "80x24")
 	conn.CloseNow()
+	f.world.HungUp(t)
+}
+
+// Another project's key does not keep a terminal from being hung up.
+func TestStrangersDoNotKeepATerminal(t *testing.T) {
+	f := start(t, func(s *setup) { s.config.times.Rejoin = 500 * time.Millisecond })
+	path := f.create() + "/terminal"
+	conn, _ := f.dial(path)
+	readUntil(t, conn, "80x24")
+	conn.CloseNow()
+	stranger, stop := f.as(apitest.Stranger), make(chan struct{})
+	var tries sync.WaitGroup
+	tries.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				stranger.failed(bothy.CodeSandboxNotFound, stranger.do("GET", path+"?process=42", nil, header{"Upgrade": "websocket", "Connection": "Upgrade"}))
+			}
+		}
+	})
+	defer tries.Wait()
+	defer close(stop)
 	f.world.HungUp(t)
 }

@@ -79,13 +79,13 @@ func (s *handlers) serveTerminal(w http.ResponseWriter, r *http.Request, in *ter
 	}
 	req := bothy.TerminalRequest{Cwd: in.Cwd, Env: in.env, User: in.User, Cols: in.Cols, Rows: in.Rows, Process: in.Process, From: in.From}
 	req.Command.Line = in.Command
-	s.detached.join(in.ID, in.Process)
 	term, err := s.services.Exec.Terminal(r.Context(), in.ID, req)
 	if err != nil {
 		s.Fail(w, r, err)
 		return
 	}
 	defer term.Close()
+	s.detached.join(in.ID, term.PID()) // not before the service has found that the caller may
 	w.Header().Set(processIDHeader, strconv.Itoa(term.PID()))
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil {
