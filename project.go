@@ -101,6 +101,17 @@ type ProjectService interface {
 	UpdateProject(ctx context.Context, id string, u ProjectUpdate) (*Project, error)
 }
 
+// NoSandbox is the error for a sandbox that does not exist, or is not the caller's: the answers
+// must not differ.
+func NoSandbox(id string) *Error {
+	return Errorf(CodeSandboxNotFound, "there is no sandbox %q", id).WithHint("List your sandboxes with `bothy ls --all` or GET /v1/sandboxes.")
+}
+
+// NoSnapshot is the same for a snapshot.
+func NoSnapshot(id string) *Error {
+	return Errorf(CodeSnapshotNotFound, "there is no snapshot %q", id).WithHint("List your snapshots with `bothy snapshots` or GET /v1/snapshots.")
+}
+
 // NoProject is the error for a project that does not exist, or is not the
 // caller's.
 func NoProject(id string) *Error {

@@ -120,7 +120,7 @@ func (s *Service) findSnapshot(ctx context.Context, id string, scope bothy.Scope
 		return nil, err
 	}
 	if n.ProjectID != caller.ProjectID {
-		return nil, bothy.Errorf(bothy.CodeSnapshotNotFound, "there is no snapshot %q", id).WithHint("`bothy snapshots` lists them.")
+		return nil, bothy.NoSnapshot(id)
 	}
 	return n, nil
 }

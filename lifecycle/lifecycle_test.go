@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -74,6 +75,30 @@ func TestBadRequestsAreRefusedAndLeaveNothing(t *testing.T) {
 	p, err := w.List(w.me(), bothy.SandboxFilter{})
 	if err != nil || len(p.Items) != 0 || w.Live() != 0 {
 		t.Errorf("left: %v, %v", p.Items, err)
+	}
+}
+
+// Errors must not tell whether another project has something.
+func TestForeignAndMissingAreAlike(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	snap, err := w.CreateSnapshot(w.me(), sb.ID, bothy.SnapshotCreate{Name: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spy := as(t, "theirs")
+	for what, ids := range map[string]struct {
+		foreign, missing string
+		get              func(id string) error
+	}{
+		"sandbox":  {sb.ID, "sbx0000000000000000", func(id string) error { _, err := w.Get(spy, id); return err }},
+		"use":      {sb.ID, "sbx0000000000000000", func(id string) error { _, err := w.Files().Stat(spy, id, "/", ""); return err }},
+		"snapshot": {snap.ID, "snp0000000000000000", func(id string) error { _, err := w.Snapshot(spy, id); return err }},
+	} {
+		one, other := bothy.AsError(ids.get(ids.foreign)), bothy.AsError(ids.get(ids.missing))
+		if one.Code != other.Code || one.Hint != other.Hint || strings.ReplaceAll(one.Detail, ids.foreign, ids.missing) != other.Detail {
+			t.Errorf("%s: another project's is %q (%s), a missing one %q (%s)", what, one, one.Hint, other, other.Hint)
+		}
 	}
 }
 

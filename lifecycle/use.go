@@ -8,7 +8,6 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
-	"github.com/bothy-dev/bothy/lifecycle/ledger"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -22,7 +21,7 @@ func (s *Service) enter(ctx context.Context, id string, scope bothy.Scope, what 
 	}
 	if l := s.instance(id); l != nil {
 		if l.Project != caller.ProjectID {
-			return nil, nil, ledger.NotFound(id)
+			return nil, nil, bothy.NoSandbox(id)
 		}
 		if end, err := s.machines.Hold(l, what); !errors.Is(err, instance.ErrClosed) {
 			return l, end, err

@@ -65,7 +65,7 @@ func (s e2bServer) Note(r *http.Request, sandbox, object, command string) {
 func (s e2bServer) Find(ctx context.Context, id string) (*bothy.Sandbox, error) {
 	row, err := s.store.Sandbox(ctx, id)
 	if err == nil && row.Pooled {
-		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %s", id)
+		return nil, bothy.NoSandbox(id)
 	}
 	return row.Public(), err
 }

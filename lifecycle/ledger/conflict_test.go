@@ -24,7 +24,7 @@ type rows struct {
 func (r *rows) Sandbox(_ context.Context, id string) (*store.Sandbox, error) {
 	sb, ok := r.rows[id]
 	if !ok {
-		return nil, NotFound(id)
+		return nil, bothy.NoSandbox(id)
 	}
 	return &sb, nil
 }

@@ -63,13 +63,7 @@ func (g *Ledger) Find(ctx context.Context, id string, scope bothy.Scope) (*store
 		return nil, err
 	}
 	if sb.ProjectID != caller.ProjectID {
-		return nil, NotFound(id)
+		return nil, bothy.NoSandbox(id)
 	}
 	return sb, nil
-}
-
-// NotFound is the error for a sandbox that the caller cannot see.
-func NotFound(id string) error {
-	return bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).
-		WithHint("`bothy ls --all` lists them.")
 }

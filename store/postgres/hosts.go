@@ -401,7 +401,7 @@ func (s *Store) SandboxHost(ctx context.Context, id string) (store.Ownership, er
 	o, found, err := first(ctx, s, "find the host of a sandbox", ownership+`s.state FROM sandboxes s LEFT JOIN hosts h ON h.id = s.host WHERE s.id = $1`,
 		[]any{id}, scanOwnership)
 	if err == nil && !found {
-		return o, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).WithHint("List your sandboxes with `bothy ls` or GET /v1/sandboxes.")
+		return o, bothy.NoSandbox(id)
 	}
 	return o, err
 }
@@ -422,7 +422,7 @@ func (s *Store) SnapshotHost(ctx context.Context, id string) (sandbox string, o 
 			return f, err
 		})
 	if err == nil && !ok {
-		err = noSnapshot(id)
+		err = bothy.NoSnapshot(id)
 	}
 	return f.sandbox, f.Ownership, err
 }

@@ -154,8 +154,7 @@ func Pairs(m map[string]string) []string {
 func (s *Store) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) {
 	b, found, err := first(ctx, s, "get sandbox", `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = $1`, []any{id}, scanSandbox)
 	if err == nil && !found {
-		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).
-			WithHint("List your sandboxes with `bothy ls` or GET /v1/sandboxes.")
+		return nil, bothy.NoSandbox(id)
 	}
 	return b, err
 }

@@ -43,7 +43,7 @@ func (s *Store) timed(row pgx.CollectableRow) (*bothy.Snapshot, error) {
 func (s *Store) TimedSnapshot(ctx context.Context, id string) (*bothy.Snapshot, error) {
 	n, found, err := first(ctx, s, "get snapshot", `SELECT record, `+snapshotAge+` FROM snapshots WHERE id = $1`, []any{id}, s.timed)
 	if err == nil && !found {
-		return nil, noSnapshot(id)
+		return nil, bothy.NoSnapshot(id)
 	}
 	return n, err
 }
@@ -93,7 +93,7 @@ func (s *Store) SetSnapshotDurable(ctx context.Context, id string, d bothy.Durab
 		var text string
 		err := tx.QueryRow(ctx, `SELECT record FROM snapshots WHERE id = $1 FOR UPDATE`, id).Scan(&text)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return noSnapshot(id)
+			return bothy.NoSnapshot(id)
 		}
 		if err != nil {
 			return err
@@ -119,14 +119,9 @@ func (s *Store) SetSnapshotDurable(ctx context.Context, id string, d bothy.Durab
 func (s *Store) Snapshot(ctx context.Context, id string) (*bothy.Snapshot, error) {
 	n, found, err := first(ctx, s, "get snapshot", `SELECT record FROM snapshots WHERE id = $1`, []any{id}, decoded(record.DecodeSnapshot))
 	if err == nil && !found {
-		return nil, noSnapshot(id)
+		return nil, bothy.NoSnapshot(id)
 	}
 	return n, err
-}
-
-func noSnapshot(id string) error {
-	return bothy.Errorf(bothy.CodeSnapshotNotFound, "there is no snapshot %q", id).
-		WithHint("List your snapshots with `bothy snapshots` or GET /v1/snapshots.")
 }
 
 // Snapshots implements store.Store.
@@ -176,7 +171,7 @@ func (s *Store) SnapshotSum(ctx context.Context, projectID string) (count int, b
 func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
 	n, err := s.change(ctx, "delete snapshot", once, do(`DELETE FROM snapshots WHERE id = $1`, id))
 	if err == nil && n == 0 {
-		return noSnapshot(id)
+		return bothy.NoSnapshot(id)
 	}
 	return err
 }

@@ -77,8 +77,7 @@ func (s *Store) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) 
 	var version int64
 	err := s.stmt.sandbox.QueryRowContext(ctx, id).Scan(&text, &version)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "there is no sandbox %q", id).
-			WithHint("List your sandboxes with `bothy ls` or GET /v1/sandboxes.")
+		return nil, bothy.NoSandbox(id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store: get sandbox %s: %w", id, err)

@@ -57,17 +57,12 @@ func (s *Store) Snapshot(ctx context.Context, id string) (*bothy.Snapshot, error
 	var text string
 	err := s.stmt.snapshot.QueryRowContext(ctx, id).Scan(&text)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, noSnapshot(id)
+		return nil, bothy.NoSnapshot(id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store: get snapshot %s: %w", id, err)
 	}
 	return record.DecodeSnapshot(text)
-}
-
-func noSnapshot(id string) error {
-	return bothy.Errorf(bothy.CodeSnapshotNotFound, "there is no snapshot %q", id).
-		WithHint("List your snapshots with `bothy snapshots` or GET /v1/snapshots.")
 }
 
 // Snapshots implements store.Store.
@@ -120,7 +115,7 @@ func (s *Store) SnapshotSum(ctx context.Context, projectID string) (count int, b
 func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
 	n, err := s.execReserved(ctx, "delete snapshot", s.stmt.deleteSnapshot, id)
 	if err == nil && n == 0 {
-		return noSnapshot(id)
+		return bothy.NoSnapshot(id)
 	}
 	return err
 }

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/client"
 )
@@ -328,7 +330,118 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 	if err != nil || len(p.Items) == 0 {
 		t.Errorf("the stranger's attempts are not in the audit: %v", err)
 	}
+	t.Run("missing", func(t *testing.T) { v.T = t; v.likeMissing(stranger, operations) })
 	t.Run("tricks", func(t *testing.T) { v.T = t; v.tricks(stranger, before) })
+}
+
+// likeMissing compares the answers about the victim's objects with those about objects that never
+// existed. They must not tell a stranger which exist.
+func (v *victim) likeMissing(stranger string, operations []operation) {
+	t, s := v.T, v.s
+	ids := []string{v.sandbox, v.snapshot, v.token, v.link, v.webhook, v.agents, v.build, v.project}
+	var missing []string
+	for _, id := range ids {
+		missing = append(missing, id, id[:len(id)-4]+strings.Map(func(r rune) rune {
+			if r == '0' {
+				return '1'
+			}
+			return '0'
+		}, id[len(id)-4:]))
+	}
+	other := strings.NewReplacer(missing...)
+	compare := func(what string, foreign, missing string) {
+		t.Helper()
+		if other.Replace(foreign) != missing {
+			t.Errorf("%s: another project's\n%s\na missing one\n%s", what, foreign, missing)
+		}
+	}
+	answer := func(o operation) string {
+		headers := []string{bearer(stranger), "X-Request-Id: the-same"}
+		if o.id == "terminal" || o.id == "forward-port" {
+			headers = append(headers, "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+		}
+		status, _, text := s.ask(t, o.method, o.path, o.body, headers...)
+		return fmt.Sprintf("%d %s", status, text)
+	}
+	compared := 0
+	for _, o := range operations {
+		m := o
+		if m.path, m.body = other.Replace(o.path), other.Replace(o.body); m == o {
+			continue
+		}
+		compared++
+		compare(o.method+" "+o.path, answer(o), answer(m))
+	}
+	if compared < 40 {
+		t.Errorf("only %d operations were compared", compared)
+	}
+	v.likeMissingTools(stranger, other, compare)
+}
+
+// likeMissingTools does the same with the tools of MCP.
+func (v *victim) likeMissingTools(stranger string, other *strings.Replacer, compare func(what, foreign, missing string)) {
+	t := v.T
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	c, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(ctx, &sdk.StreamableClientTransport{
+		Endpoint: v.s.URL() + "/api/sandboxes/mcp", HTTPClient: &http.Client{Transport: keyed{stranger}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	tools, err := c.ListTools(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]string{"sandbox_id": v.sandbox, "snapshot_id": v.snapshot, "build_id": v.build}
+	compared := 0
+	for _, tool := range tools.Tools {
+		var schema struct {
+			Properties map[string]struct{ Type any }
+			Required   []string
+		}
+		text, err := json.Marshal(tool.InputSchema)
+		if err == nil {
+			err = json.Unmarshal(text, &schema)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		foreign, missing := map[string]any{}, map[string]any{}
+		about := false
+		for name := range schema.Properties {
+			if id := ids[name]; id != "" {
+				about = true
+				foreign[name], missing[name] = id, other.Replace(id)
+			} else if slices.Contains(schema.Required, name) {
+				var value any = "x"
+				switch schema.Properties[name].Type {
+				case "integer", "number":
+					value = 1
+				case "array":
+					value = []any{}
+				}
+				foreign[name], missing[name] = value, value
+			}
+		}
+		if !about {
+			continue
+		}
+		compared++
+		call := func(args map[string]any) string {
+			r, err := c.CallTool(ctx, &sdk.CallToolParams{Name: tool.Name, Arguments: args})
+			if err != nil {
+				return err.Error()
+			}
+			text, _ := json.Marshal(r)
+			return string(text)
+		}
+		compare(tool.Name, call(foreign), call(missing))
+	}
+	if compared < 10 {
+		t.Errorf("only %d tools were compared", compared)
+	}
 }
 
 // tricks tries spellings of paths, and headers, that make some servers check one object and return
