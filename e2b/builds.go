@@ -19,10 +19,14 @@ import (
 )
 
 const (
-	// maxBuilds limits the builds that are remembered, of which the oldest are forgotten first,
-	// and maxBuildLog the lines of each.
-	maxBuilds   = 500
-	maxBuildLog = 20_000
+	// maxBuilds limits the builds of a project that are remembered, of which the oldest are
+	// forgotten first, and maxBuildLog the bytes of the log of each.
+	maxBuilds   = 50
+	maxBuildLog = 256 << 10
+	// maxFiles limits the uploads of a project that are remembered, and maxTags the tags of a
+	// build.
+	maxFiles = 500
+	maxTags  = 32
 	// uploadLife is how long an address for uploading files is valid.
 	uploadLife = time.Hour
 	// logPage is how many lines one answer holds.
@@ -34,11 +38,11 @@ const (
 // builds are those that clients have requested: E2B assigns a build's id before the client says
 // what to build. The ids are lost when the server ends; the builds themselves continue.
 type builds struct {
-	mu    sync.Mutex
-	all   map[string]*templateBuild
-	order []string
-	// files are uploads by project and hash.
-	files map[string]string
+	mu  sync.Mutex
+	all map[string]*templateBuild
+	// of are the builds of each project, the oldest first, and files its uploads by hash.
+	of    map[string][]string
+	files map[string]map[string]string
 }
 
 // templateBuild is one build.
@@ -50,6 +54,7 @@ type templateBuild struct {
 	mu      sync.Mutex
 	started bool
 	lines   []buildLine
+	logged  int // bytes
 	state   bothy.BuildState
 	reason  string
 	step    string
@@ -95,6 +100,9 @@ func (d *Door) requestBuild(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	tags := tagsOf(asked, in.Tags)
+	if len(tags) > maxTags {
+		return invalid("a build has at most %d tags, and this has %d", maxTags, len(tags))
+	}
 	for _, tag := range tags {
 		if !bothy.ValidTemplateName(name + ":" + tagHere(tag)) {
 			return invalid("%q cannot be the name of a template: use small letters, digits, dots, dashes and underscores, and :TAG behind", name+":"+tag)
@@ -130,14 +138,47 @@ func (b *builds) add(x *templateBuild) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.all == nil {
-		b.all, b.files = map[string]*templateBuild{}, map[string]string{}
+		b.all, b.of = map[string]*templateBuild{}, map[string][]string{}
 	}
 	b.all[x.id] = x
-	b.order = append(b.order, x.id)
-	if len(b.order) > maxBuilds {
-		delete(b.all, b.order[0])
-		b.order = b.order[1:]
+	own := append(b.of[x.project], x.id)
+	if len(own) > maxBuilds {
+		delete(b.all, own[0])
+		own = own[1:]
 	}
+	b.of[x.project] = own
+}
+
+// file returns what a project uploaded under a hash, or "".
+func (b *builds) file(project, hash string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.files[project][hash]
+}
+
+// addFile remembers an upload. If a project has too many, its others are forgotten: its client
+// then uploads them again.
+func (b *builds) addFile(project, hash, id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.files == nil {
+		b.files = map[string]map[string]string{}
+	}
+	if own := b.files[project]; own == nil || len(own) >= maxFiles {
+		b.files[project] = map[string]string{}
+	}
+	b.files[project][hash] = id
+}
+
+// log adds a line to a build's log, unless that is full. The caller holds the build's lock.
+func (b *templateBuild) log(l buildLine) {
+	if b.logged > maxBuildLog {
+		return
+	}
+	if b.logged += len(l.Message) + len(l.Step); b.logged > maxBuildLog {
+		l.Message, l.Step = "the rest of the log is left out here; `bothy template logs` shows all of it", ""
+	}
+	b.lines = append(b.lines, l)
 }
 
 // buildOf finds the build that a request names.
@@ -152,8 +193,6 @@ func (d *Door) buildOf(r *http.Request) (*templateBuild, error) {
 	return b, nil
 }
 
-func uploadKey(project, hash string) string { return project + "\x00" + hash }
-
 // uploadLink says whether files with this hash exist, and if not, where to upload them. The
 // upload needs no key: the signed address is valid for an hour.
 func (d *Door) uploadLink(w http.ResponseWriter, r *http.Request) error {
@@ -161,9 +200,7 @@ func (d *Door) uploadLink(w http.ResponseWriter, r *http.Request) error {
 	if !validHash(hash) {
 		return invalid("%q is not the SHA-256 of files", hash)
 	}
-	d.builds.mu.Lock()
-	_, present := d.builds.files[uploadKey(c.ProjectID, hash)]
-	d.builds.mu.Unlock()
+	present := d.builds.file(c.ProjectID, hash) != ""
 	scheme := bothy.OriginFrom(r.Context()).Scheme
 	if scheme == "" {
 		scheme = "http"
@@ -235,15 +272,7 @@ func (d *Door) upload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	d.builds.mu.Lock()
-	defer d.builds.mu.Unlock()
-	if d.builds.files == nil {
-		d.builds.files = map[string]string{}
-	}
-	if len(d.builds.files) >= maxBuilds*10 {
-		clear(d.builds.files)
-	}
-	d.builds.files[uploadKey(project, hash)] = c.ID
+	d.builds.addFile(project, hash, c.ID)
 	w.WriteHeader(http.StatusOK)
 	return nil
 }
@@ -287,8 +316,8 @@ func (d *Door) follow(ctx context.Context, b *templateBuild, id string) {
 		if e.Error != "" {
 			level, b.step = "error", e.Step
 		}
-		if text := strings.TrimSpace(e.Step + " " + e.Message + e.Error); text != "" && len(b.lines) < maxBuildLog {
-			b.lines = append(b.lines, buildLine{d.now().UTC(), text, level, e.Step})
+		if text := strings.TrimSpace(e.Step + " " + e.Message + e.Error); text != "" {
+			b.log(buildLine{d.now().UTC(), text, level, e.Step})
 		}
 		return nil
 	})

@@ -229,9 +229,7 @@ func (t *translation) copy(s buildStep, arg func(int) string) error {
 	if arg(0) == "" || arg(1) == "" || !validHash(s.FilesHash) {
 		return invalid("it wants a source, a destination and the hash of the files")
 	}
-	t.d.builds.mu.Lock()
-	id := t.d.builds.files[uploadKey(t.project, s.FilesHash)]
-	t.d.builds.mu.Unlock()
+	id := t.d.builds.file(t.project, s.FilesHash)
 	if id == "" {
 		return invalid("its files were not uploaded, or that was long ago")
 	}
