@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/keylock"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -69,6 +70,7 @@ type Meter struct {
 	flushing sync.Mutex
 	// asking limits the number of concurrent queries: they slow down the store for everyone.
 	asking  chan struct{}
+	turns   keylock.Locks
 	queue   []store.UsageBatch // being written, oldest first; under flushing
 	batches int                // under flushing
 

@@ -1,11 +1,13 @@
 package metering_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -550,4 +552,53 @@ func TestPages(t *testing.T) {
 	if len(all) != 25 || !slices.IsSorted(all) {
 		t.Errorf("got %v", all)
 	}
+}
+
+// queries are a store whose queries for one project wait.
+type queries struct {
+	store.Usage
+	inside chan struct{} // gets one for each query of the project red
+	free   chan struct{} // lets one of them go on
+}
+
+func (q *queries) QueryUsage(ctx context.Context, u store.UsageQuery) ([]store.UsageGroup, error) {
+	if u.In.Project == "red" {
+		q.inside <- struct{}{}
+		<-q.free
+	}
+	return q.Usage.QueryUsage(ctx, u)
+}
+
+// However many questions a project asks, it has one of the store's two places.
+func TestAProjectAsksOneQuestionAtATime(t *testing.T) {
+	w := newWorld(t)
+	q := &queries{w.disk.Usage, make(chan struct{}, 10), make(chan struct{})}
+	w.disk.Usage = q
+	ask := func(project string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := w.Usage(bothy.WithCaller(ctx, &bothy.Caller{ProjectID: project, Scopes: bothy.AllScopes}), bothy.UsageQuery{})
+		return err
+	}
+	var red sync.WaitGroup
+	for range 5 {
+		red.Go(func() {
+			if err := ask("red"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range 5 {
+		<-q.inside
+		for range 20 {
+			if err := ask("blue"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if more := len(q.inside); more > 0 {
+			t.Errorf("%d questions of one project are asked at once", more+1)
+		}
+		q.free <- struct{}{}
+	}
+	red.Wait()
 }

@@ -27,7 +27,8 @@ const (
 	fresh = time.Second
 	// maxAt is more than the hours of any group's time.
 	maxAt = 1 << 32
-	// maxAsking bounds the concurrent queries.
+	// maxAsking bounds the concurrent queries. A project has one of them at most, so that the
+	// others take turns with it.
 	maxAsking = 2
 	// costDigits is the precision to which a cost is rounded: a billionth.
 	costDigits = 1e9
@@ -52,6 +53,11 @@ func (m *Meter) Usage(ctx context.Context, q bothy.UsageQuery) (*bothy.UsageRepo
 	m.freshen(context.WithoutCancel(ctx))
 	limit := cmp.Or(q.Limit, defaultLimit)
 	sq.Limit = limit + 1 // to see whether this is the last page
+	unlock, err := m.turns.LockIn(ctx, caller.ProjectID)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	found, total, err := m.ask(ctx, m.wholeMonths(sq))
 	if err != nil {
 		return nil, err
