@@ -16,6 +16,7 @@ type Login struct {
 
 // LoginBounds limit how many logins, and how many codes, are stored.
 type LoginBounds struct {
-	// PerToken limits those of one key, and All the total.
+	// PerToken limits those of one key, and All the total: beyond that, the project with the most
+	// loses its oldest.
 	PerToken, All int
 }

@@ -19,7 +19,8 @@ func (s *Store) AddLogin(ctx context.Context, l *store.Login, b store.LoginBound
 			l.Hash, l.ProjectID, l.TokenID, l.Code, nanos(l.CreatedAt), nanos(l.ExpiresAt)),
 		do(`DELETE FROM logins WHERE code = $1 AND (expires_at <= $2
 			OR hash IN (SELECT hash FROM logins WHERE code = $1 AND token_id = $3 ORDER BY created_at DESC OFFSET $4)
-			OR hash IN (SELECT hash FROM logins WHERE code = $1 ORDER BY created_at DESC OFFSET $5))`,
+			OR hash IN (SELECT hash FROM (SELECT hash, created_at, row_number() OVER (PARTITION BY project ORDER BY created_at DESC) AS nth
+				FROM logins WHERE code = $1) AS ranked ORDER BY nth, created_at DESC OFFSET $5))`,
 			l.Code, nanos(l.CreatedAt), l.TokenID, b.PerToken, b.All))
 	return err
 }

@@ -121,7 +121,8 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.durable, &st.addLogin, `INSERT INTO logins (hash, project, token_id, code, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`},
 		{s.fast, &st.boundLogins, `DELETE FROM logins WHERE code = ?1 AND (expires_at <= ?2
 			OR hash IN (SELECT hash FROM logins WHERE code = ?1 AND token_id = ?3 ORDER BY created_at DESC LIMIT -1 OFFSET ?4)
-			OR hash IN (SELECT hash FROM logins WHERE code = ?1 ORDER BY created_at DESC LIMIT -1 OFFSET ?5))`},
+			OR hash IN (SELECT hash FROM (SELECT hash, created_at, row_number() OVER (PARTITION BY project ORDER BY created_at DESC) AS nth
+				FROM logins WHERE code = ?1) ORDER BY nth, created_at DESC LIMIT -1 OFFSET ?5))`},
 		{s.durable, &st.takeLogin, `DELETE FROM logins WHERE hash = ? RETURNING project, token_id, code, created_at, expires_at`},
 		{s.durable, &st.deleteLogin, `DELETE FROM logins WHERE hash = ?`},
 		{s.read, &st.login, `SELECT project, token_id, code, created_at, expires_at FROM logins WHERE hash = ?`},

@@ -86,6 +86,16 @@ func testLoginsAreBounded(t *testing.T, f *fixture) {
 	f.wantLogins(all, "own2", "own3", "other", "code")
 	add(login("own4", 5), store.LoginBounds{PerToken: 100, All: 3})
 	f.wantLogins(all, "own2", "own3", "own4", "code")
+	// The project with the most loses its oldest, however many it adds, and no other.
+	for n := range 4 {
+		l := login(fmt.Sprint("greedy", n), n+10)
+		l.ProjectID, l.TokenID = "greedy", fmt.Sprint("t", n)
+		add(l, store.LoginBounds{PerToken: 100, All: 4})
+	}
+	f.wantLogins(all, "own3", "own4", "greedy2", "greedy3", "code")
+	for _, hash := range []string{"greedy2", "greedy3"} {
+		f.must(f.DeleteLogin(f.ctx, hash))
+	}
 	// What has expired goes with the next of its kind.
 	add(login("later", 3600+3), wide)
 	f.wantLogins(all, "own3", "own4", "later", "code")
