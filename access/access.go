@@ -34,6 +34,9 @@ var DefaultScopes = []bothy.Scope{bothy.ScopeSandboxesRead, bothy.ScopeSandboxes
 
 const (
 	maxNameLength = 100
+	// MaxKeys is how many keys a project may make. Expired ones do not count, and the operator
+	// has no limit.
+	MaxKeys = 1000
 	// touchEvery is the resolution of the time of a token's last use. Recording every use would
 	// make every read a write.
 	touchEvery = time.Minute
@@ -70,6 +73,8 @@ type Tokens struct {
 	// projects is optional.
 	projects *Projects
 	holders  holders
+	// making is held while a project makes a key, so that they are counted.
+	making sync.Mutex
 }
 
 var (
@@ -230,6 +235,13 @@ func (t *Tokens) CreateToken(ctx context.Context, req bothy.TokenCreate) (*bothy
 			return nil, err
 		}
 	}
+	if !caller.IsOperator() {
+		t.making.Lock()
+		defer t.making.Unlock()
+		if err := t.roomFor(ctx, req.ProjectID); err != nil {
+			return nil, err
+		}
+	}
 	key := newKey(req.E2B)
 	token := bothy.Token{
 		ID: "tok_" + random.Hex(8), Name: req.Name, ProjectID: req.ProjectID, Scopes: scopes(req.Scopes),
@@ -240,6 +252,30 @@ func (t *Tokens) CreateToken(ctx context.Context, req bothy.TokenCreate) (*bothy
 	}
 	token.Key = key
 	return &token, nil
+}
+
+// roomFor refuses another key for a project that has too many. Expired ones make room first.
+func (t *Tokens) roomFor(ctx context.Context, project string) error {
+	all, err := t.store.Tokens(ctx, project)
+	if err != nil || len(all) < MaxKeys {
+		return err
+	}
+	now, left := t.now(), len(all)
+	for _, token := range all {
+		if at := token.ExpiresAt; at == nil || now.Before(*at) {
+			continue
+		}
+		if err := t.store.DeleteToken(ctx, project, token.ID); err != nil && bothy.ErrorCode(err) != bothy.CodeNotFound {
+			return err
+		}
+		t.cache.drop(token.ID)
+		left--
+	}
+	if left < MaxKeys {
+		return nil
+	}
+	return bothy.Errorf(bothy.CodeQuota, "the project %s has %d API keys, which is the most", project, left).
+		WithHint("List them with `bothy token ls`, and revoke those that are no longer used with `bothy token revoke`.")
 }
 
 // CreateFirst makes the token that a new server's owner starts with: for the default project,

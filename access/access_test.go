@@ -36,6 +36,7 @@ type watchedStore struct {
 	lookUps   int
 	touches   int
 	onLookUp  func()
+	many      []*store.Token
 	failTouch error
 }
 
@@ -49,6 +50,11 @@ func (w *watchedStore) TokenByHash(ctx context.Context, hash string) (*store.Tok
 		f()
 	}
 	return t, err
+}
+
+func (w *watchedStore) Tokens(ctx context.Context, project string) ([]*store.Token, error) {
+	all, err := w.Store.Tokens(ctx, project)
+	return append(all, w.many...), err
 }
 
 func (w *watchedStore) TouchToken(ctx context.Context, id string, at time.Time) error {
@@ -374,4 +380,32 @@ func TestUnknownKeysAreRefusedFromMemory(t *testing.T) {
 			t.Errorf("a key just made: %v", err)
 		}
 	}
+}
+
+// A project cannot fill the table of keys. The operator can always make one.
+func TestKeysPerProject(t *testing.T) {
+	w := newWorld(t)
+	tenant, soon := as("blue", bothy.ScopeAdmin), w.now().Add(time.Minute)
+	first, err := w.CreateToken(tenant, bothy.TokenCreate{ExpiresAt: &soon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range access.MaxKeys - 1 {
+		w.db.many = append(w.db.many, &store.Token{Token: bothy.Token{ID: fmt.Sprint("tok_", i), ProjectID: "blue"}})
+	}
+	_, err = w.CreateToken(tenant, bothy.TokenCreate{})
+	wantCode(t, err, bothy.CodeQuota)
+	if bothy.AsError(err).Hint == "" {
+		t.Error("there is no hint")
+	}
+	if _, err := w.CreateToken(w.admin, bothy.TokenCreate{ProjectID: "blue"}); err != nil {
+		t.Errorf("the operator: %v", err)
+	}
+	w.db.many = w.db.many[1:]
+	w.forward(time.Hour) // the first has expired, and makes room
+	if _, err := w.CreateToken(tenant, bothy.TokenCreate{}); err != nil {
+		t.Errorf("with an expired key: %v", err)
+	}
+	_, err = w.Authenticate(t.Context(), first.Key)
+	wantCode(t, err, bothy.CodeUnauthenticated)
 }

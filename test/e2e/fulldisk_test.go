@@ -112,9 +112,19 @@ func TestAFullDisk(t *testing.T) {
 	}
 	lives, dies, deleted, overdue := start(3600), start(3600), start(3600), start(20)
 	dies.sh("", "true") // idle sandboxes are frozen, and a frozen process does not die
+	key, err := s.Tokens.CreateToken(ctx, bothy.TokenCreate{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	free := s.fill(t)
 
-	_, err := s.Snapshots.Pause(ctx, lives.id, bothy.PauseOptions{})
+	if err := s.Tokens.DeleteToken(ctx, key.ID); err != nil {
+		t.Errorf("revoking a key on a full disk: %v", err)
+	}
+	if status, _, _ := s.ask(t, "GET", "/v1/limits", "", bearer(key.Key)); status != 401 {
+		t.Errorf("the revoked key gets %d", status)
+	}
+	_, err = s.Snapshots.Pause(ctx, lives.id, bothy.PauseOptions{})
 	wantFull(t, "a pause", err)
 	begun := time.Now()
 	_, err = s.create(ctx, bothy.SandboxCreate{})
