@@ -275,7 +275,7 @@ func (t *Tokens) roomFor(ctx context.Context, project string) error {
 		return nil
 	}
 	return bothy.Errorf(bothy.CodeQuota, "the project %s has %d API keys, which is the most", project, left).
-		WithHint("List them with `bothy token ls`, and revoke those that are no longer used with `bothy token revoke`.")
+		WithHint("List them with `bothy token ls`, and revoke those that are no longer used with `bothy token rm`.")
 }
 
 // CreateFirst makes the token that a new server's owner starts with: for the default project,
