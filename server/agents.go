@@ -4,14 +4,13 @@ import (
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy/agents"
-	"github.com/bothy-dev/bothy/gateway"
 )
 
 // openAgents creates the service for managed agents. It is idle until runAgents.
 func (s *Server) openAgents() {
 	s.agents = agents.New(agents.Options{
 		Store: s.store, Vault: s.vault, Sandboxes: s.lifecycle, Sleeper: s.lifecycle, Commands: s.lifecycle, Files: s.lifecycle.Files(),
-		Transport: gateway.Transport(s.config.Webhooks.Allow, nil), Dir: filepath.Join(s.config.Home, "agents"), Log: s.log,
+		Transport: s.outward(), Dir: filepath.Join(s.config.Home, "agents"), Log: s.log,
 	})
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"net/http"
 	"sync"
 
 	"github.com/bothy-dev/bothy"
@@ -10,10 +11,15 @@ import (
 	"github.com/bothy-dev/bothy/webhook"
 )
 
+// outward is the transport for requests to addresses that projects choose.
+func (s *Server) outward() *http.Transport {
+	return gateway.Transport(s.config.Webhooks.Allow, s.config.Network.Forbid)
+}
+
 // openWebhooks creates the webhook service. It sends nothing until runWebhooks.
 func (s *Server) openWebhooks() {
 	s.webhooks = webhook.New(webhook.Options{
-		Store: s.store, Events: s.lifecycle, Vault: s.vault, Transport: gateway.Transport(s.config.Webhooks.Allow, nil), Log: s.log,
+		Store: s.store, Events: s.lifecycle, Vault: s.vault, Transport: s.outward(), Log: s.log,
 		Formats: map[bothy.WebhookFormat]webhook.Encoder{bothy.WebhookE2B: e2b.WebhookEncoder(s.lifecycle)},
 	})
 }
