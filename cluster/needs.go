@@ -77,8 +77,9 @@ func labelsText(labels map[string]string) string {
 	return strings.Join(words, " ")
 }
 
-// checkLabels returns an error, with the labels that exist, if no host has all of the labels.
-func checkLabels(labels map[string]string, hosts []bothy.ClusterHost) error {
+// checkLabels returns an error if no host has all of the labels. The operator's lists those that
+// exist.
+func checkLabels(labels map[string]string, hosts []bothy.ClusterHost, project string) error {
 	by := map[string][]string{}
 	for i := range hosts {
 		h := &hosts[i]
@@ -93,6 +94,9 @@ func checkLabels(labels map[string]string, hosts []bothy.ClusterHost) error {
 		}
 	}
 	e := bothy.Errorf(bothy.CodeInvalid, "no host of the cluster has the labels %s", labelsText(labels))
+	if project != bothy.DefaultProject {
+		return e.WithHint("Ask the operator which labels the hosts have, or omit host_labels.")
+	}
 	if len(by) == 0 {
 		return e.WithHint("No host has labels: the operator sets them with cluster.labels. Omit host_labels.")
 	}

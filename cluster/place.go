@@ -59,7 +59,7 @@ func (x *Router) place(w http.ResponseWriter, r *http.Request, t target, c Calle
 
 // placeBy is place for given needs.
 func (x *Router) placeBy(w http.ResponseWriter, r *http.Request, t target, c Caller, hosts []bothy.ClusterHost, n *needs) bool {
-	if err := checkLabels(n.labels, hosts); err != nil {
+	if err := checkLabels(n.labels, hosts, c.Owner); err != nil {
 		x.o.Fail(w, r, err)
 		return true
 	}

@@ -448,11 +448,18 @@ func TestWhatNoHostCanHaveIsRefused(t *testing.T) {
 			break
 		}
 	}
-	e = bothy.AsError(checkLabels(map[string]string{"zone": "four"}, all))
+	e = bothy.AsError(checkLabels(map[string]string{"zone": "four"}, all, bothy.DefaultProject))
 	if e.Code != bothy.CodeInvalid || !strings.Contains(e.Detail, "zone=four") || !strings.Contains(e.Hint, "zone=three (three), zone=two (two)") {
 		t.Errorf("the error is %s; %s", e.Detail, e.Hint)
 	}
-	if err := checkLabels(map[string]string{"zone": "two"}, all); err != nil {
+	e = bothy.AsError(checkLabels(map[string]string{"zone": "four"}, all, "tenant"))
+	if e.Code != bothy.CodeInvalid || strings.Contains(e.Hint, "three") || !strings.Contains(e.Hint, "operator") {
+		t.Errorf("to a project the error is %s; %s", e.Detail, e.Hint)
+	}
+	if e = bothy.AsError(NoHost("snp1", bothy.MemoryNeeds{Engine: "gvisor"}, nil)); strings.Contains(e.Detail, "hosts are") {
+		t.Errorf("without hosts the error is %s", e.Detail)
+	}
+	if err := checkLabels(map[string]string{"zone": "two"}, all, "tenant"); err != nil {
 		t.Error(err)
 	}
 

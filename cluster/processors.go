@@ -53,7 +53,10 @@ func NoHost(snapshotID string, needs bothy.MemoryNeeds, hosts []bothy.ClusterHos
 		}
 		has = append(has, say+")")
 	}
-	return bothy.Errorf(bothy.CodeUnsupported, "no host can restore %s: it requires %s, and the hosts are %s", what, wants, strings.Join(has, ", ")).
+	if len(has) > 0 {
+		wants += ", and the hosts are " + strings.Join(has, ", ")
+	}
+	return bothy.Errorf(bothy.CodeUnsupported, "no host can restore %s: it requires %s", what, wants).
 		WithHint("Add such a host, or uncordon one. With files_only a paused sandbox resumes with its files but without its processes.")
 }
 

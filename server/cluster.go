@@ -355,6 +355,9 @@ func (s *Server) noHost() func(context.Context, string, bothy.MemoryNeeds) error
 		if err != nil {
 			return err
 		}
+		if caller := bothy.CallerFrom(ctx); caller != nil && !caller.IsOperator() {
+			all = nil // how the hosts are made is the operator's to know
+		}
 		return cluster.NoHost(snapshotID, needs, all)
 	}
 }
