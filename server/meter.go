@@ -63,6 +63,12 @@ func (s *Server) problems() (found []string) {
 	if s.audit.Health() != nil {
 		found = append(found, "the audit cannot be stored and is kept in memory; see the server's log for the cause")
 	}
+	if s.damage.Load() {
+		found = append(found, "the database is damaged: stop the server and restore a backup; see the server's log")
+	}
+	if s.closedSecrets != "" {
+		found = append(found, s.closedSecrets)
+	}
 	if s.doubtful() {
 		found = append(found, "the database has lost records: it was damaged, or an older copy was restored; see the server's log")
 	}

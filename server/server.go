@@ -117,6 +117,10 @@ type Server struct {
 
 	// missing counts the audit records that the database has lost.
 	missing atomic.Int64
+	// damage is set if the database's files are damaged, and closedSecrets says which secrets
+	// cannot be opened, if any.
+	damage        atomic.Bool
+	closedSecrets string
 
 	undo cleanup.Stack
 }
@@ -165,7 +169,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err := s.openAudit(ctx); err != nil {
 		return nil, err
 	}
-	if s.vault, err = vault.Open(filepath.Join(c.Home, "secrets.key")); err != nil {
+	if err := s.openVault(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.openAuthority(ctx); err != nil {
@@ -235,6 +239,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err := s.openCluster(ctx); err != nil {
 		return nil, err
 	}
+	s.checkStore()
 	s.openMCP()
 	s.openE2B()
 	s.openOpenAI()

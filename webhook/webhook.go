@@ -262,17 +262,17 @@ func (s *Service) seal(w *store.Webhook, secret string) (err error) {
 	if n := len(secret); n < 8 || n > 512 {
 		return bothy.Errorf(bothy.CodeInvalid, "secret: it has %d characters", n).WithHint("Give from 8 to 512, or none to have one made.")
 	}
-	w.SealedSecret, err = s.o.Vault.Seal([]byte(secret), boundTo(w))
+	w.SealedSecret, err = s.o.Vault.Seal([]byte(secret), SealedFor(w))
 	return err
 }
 
 func (s *Service) secret(w *store.Webhook) (string, error) {
-	plain, err := s.o.Vault.Open(w.SealedSecret, boundTo(w))
+	plain, err := s.o.Vault.Open(w.SealedSecret, SealedFor(w))
 	return string(plain), err
 }
 
-// boundTo keeps a sealed secret from being moved to another webhook.
-func boundTo(w *store.Webhook) string { return "webhook " + w.ID }
+// SealedFor is what a webhook's secret is sealed for, so that it cannot be moved to another.
+func SealedFor(w *store.Webhook) string { return "webhook " + w.ID }
 
 // restart starts delivering for a webhook in its current state.
 func (s *Service) restart(w *store.Webhook) {
