@@ -42,8 +42,9 @@ It prints where it listens and which file holds a key. At its first start it
 creates that key, which may do everything, and writes it to where commands and
 SDKs look for it: ~/.config/bothy/credentials.json, or the same below
 $XDG_CONFIG_HOME. A file there that is for another server stays as it is; the
-key is then in $BOTHY_HOME/admin.json. SIGHUP reloads the TLS certificate, if
-there is one. SIGUSR1 has it verify what is in the object storage now.
+key is then in $BOTHY_HOME/admin.json. SIGHUP reloads the TLS certificate. If
+there is none, it stops a server that runs in a terminal, and no other. SIGUSR1
+has it verify what is in the object storage now.
 
 Settings come from flags, then from BOTHY_HOME, BOTHY_STORE, BOTHY_BLOBS,
 BOTHY_LISTEN, BOTHY_TEMPLATES and BOTHY_KERNELS, then from the file named by --config.`,
@@ -140,13 +141,23 @@ func (a *app) serve(ctx context.Context, c config.Config, bootstrap string) erro
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1)
 	defer signal.Stop(signals)
-	go onSignals(ctx, signals, s, stop)
+	hangUp := func() { s.Log().Info("SIGHUP has no effect: there is no TLS certificate to reload") }
+	if isTerminal(a.stdin) {
+		hangUp = stop // the terminal was closed
+	}
+	go onSignals(ctx, signals, s, hangUp)
 	return s.Serve(ctx)
 }
 
+// signalled is a server as far as signals concern it.
+type signalled interface {
+	VerifyObjects()
+	ReloadCertificate() bool
+}
+
 // onSignals verifies the object storage at each SIGUSR1. At each SIGHUP it reloads the certificate,
-// or stops the server if there is no TLS.
-func onSignals(ctx context.Context, signals <-chan os.Signal, s *server.Server, stop func()) {
+// or calls hangUp if there is no TLS.
+func onSignals(ctx context.Context, signals <-chan os.Signal, s signalled, hangUp func()) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -156,7 +167,7 @@ func onSignals(ctx context.Context, signals <-chan os.Signal, s *server.Server, 
 			case sig == syscall.SIGUSR1:
 				s.VerifyObjects()
 			case !s.ReloadCertificate():
-				stop()
+				hangUp()
 			}
 		}
 	}

@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+)
+
+// signalledServer counts what signals make it do.
+type signalledServer struct {
+	tls                bool
+	reloaded, verified int
+}
+
+func (s *signalledServer) VerifyObjects() { s.verified++ }
+
+func (s *signalledServer) ReloadCertificate() bool {
+	if s.tls {
+		s.reloaded++
+	}
+	return s.tls
+}
+
+func TestSignalsOfAServer(t *testing.T) {
+	for _, tls := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			signals, s, hungUp := make(chan os.Signal), &signalledServer{tls: tls}, 0
+			go onSignals(ctx, signals, s, func() { hungUp++ })
+			for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGHUP} { // it goes on after the first
+				signals <- sig
+			}
+			synctest.Wait()
+			want := 2
+			if tls {
+				want = 0
+			}
+			if s.verified != 1 || hungUp != want || s.reloaded != 2-want {
+				t.Errorf("TLS %v: verified %d times, reloaded %d times, hung up %d times", tls, s.verified, s.reloaded, hungUp)
+			}
+		})
+	}
+}
