@@ -299,12 +299,16 @@ func TestExecKeepsRunningAfterItsCallerLeft(t *testing.T) {
 		}
 	}
 	cancel()
-	wantCode(t, <-done, bothy.CodeTimeout)
+	err := <-done
+	wantCode(t, err, bothy.CodeTimeout)
+	if pid := fmt.Sprint(p.PID); !strings.Contains(bothy.AsError(err).Detail, "process "+pid) || !strings.Contains(bothy.AsError(err).Hint, "/processes/"+pid+"/") {
+		t.Errorf("the error does not say which process continues: %v", err)
+	}
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	var text string
-	err := g.Output(t.Context(), p.PID, 0, func(e bothy.ExecEvent) error {
+	err = g.Output(t.Context(), p.PID, 0, func(e bothy.ExecEvent) error {
 		text += e.Data
 		if e.IsFinal && e.ExitCode != 7 {
 			t.Errorf("final %+v", e)

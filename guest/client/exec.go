@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"encoding/base64"
+	"errors"
+	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -51,7 +53,7 @@ func (c *Client) Exec(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecRe
 		},
 	})
 	if err != nil {
-		return nil, err
+		return nil, continues(err, req, res.PID)
 	}
 	for name, to := range map[string]struct{ text, base64 *string }{
 		streamStdout: {&res.Stdout, &res.StdoutBase64}, streamStderr: {&res.Stderr, &res.StderrBase64},
@@ -90,7 +92,19 @@ func (c *Client) ExecStream(ctx context.Context, req bothy.ExecRequest, fn func(
 	if err != nil && pid != 0 && ctx.Err() == nil && !req.KeepRunning {
 		c.kill(pid) // fn has failed
 	}
-	return err
+	return continues(err, req, pid)
+}
+
+// continues adds the process to an error that did not end it, so that the caller can find it.
+func continues(err error, req bothy.ExecRequest, pid int) error {
+	var failed *bothy.Error
+	if pid == 0 || !req.KeepRunning || !errors.As(err, &failed) {
+		return err
+	}
+	e := *failed
+	e.Detail += fmt.Sprintf("; the command, which is process %d, continues if the sandbox does", pid)
+	e.Hint = fmt.Sprintf("Follow it with GET /v1/sandboxes/{id}/processes/%d/output or an SDK's process output, instead of starting it again.", pid)
+	return &e
 }
 
 // Output calls fn for the output held from a byte offset on, and then follows
