@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -158,6 +159,22 @@ func TestAFailedPauseOnAFullDiskKeepsTheSandboxRunning(t *testing.T) {
 	}
 	if _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAPauseWithoutTheMachinesFilesSaysSo(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	w.host.Snapshotting = func(context.Context, string) error {
+		return fmt.Errorf("checkpoint: %w", &fs.PathError{Op: "open", Path: "/state/machines/x/control", Err: fs.ErrNotExist})
+	}
+	_, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{})
+	wantCode(t, err, bothy.CodeEngine)
+	if e := bothy.AsError(err); !strings.Contains(e.Detail, "missing on the host") || strings.Contains(e.Detail+e.Hint, "/state/") {
+		t.Errorf("it says %q, %q", e.Detail, e.Hint)
+	}
+	if got := w.get(sb.ID); got.State != bothy.StateRunning {
+		t.Errorf("it is %s", got.State)
 	}
 }
 

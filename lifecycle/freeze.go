@@ -199,6 +199,9 @@ func snapshotError(err error) error {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		return bothy.Errorf(bothy.CodeDiskFull, "the host's disk is full, so no snapshot could be written; the sandbox keeps running").
 			WithHint("Delete unneeded snapshots (bothy snapshots), or ask the operator for disk space.").Because(err)
+	case errors.Is(err, fs.ErrNotExist):
+		return bothy.Errorf(bothy.CodeEngine, "files of the sandbox's machine are missing on the host, so no snapshot could be written; the sandbox keeps running").
+			WithHint("Copy out what you need and create another. The operator finds the missing file in the server's log: nothing below machines in the server's state may be deleted.").Because(err)
 	}
 	return bothy.Errorf(bothy.CodeEngine, "the snapshot could not be written; the sandbox keeps running").
 		WithHint("Try again. The cause is in the server's log.").Because(err)
