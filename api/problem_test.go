@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -260,5 +261,35 @@ func TestHealthNeedsNoKey(t *testing.T) {
 	f := start(t).as("")
 	if res := f.ok(http.StatusOK, f.do("GET", "/healthz", nil)); strings.TrimSpace(res.body) != `{"status":"ok","version":"test"}` {
 		t.Errorf("%s", res.body)
+	}
+}
+
+// A failure that passes says when to try again, even if what failed does not know.
+func TestPassingFailuresSayWhenToRetry(t *testing.T) {
+	for code, status := range problem.Statuses {
+		got := problem.Of(bothy.Errorf(code, "x")).GetHeaders().Get("Retry-After")
+		passes := status == http.StatusServiceUnavailable && code != bothy.CodeEngineMissing || code == bothy.CodeMisdirected
+		if passes != (got != "") {
+			t.Errorf("%s: Retry-After %q", code, got)
+		}
+	}
+}
+
+// What the server itself cancels is logged as its failure, and not as a caller that left.
+func TestWhatTheServerCancelsIsLogged(t *testing.T) {
+	f := start(t)
+	f.Handle("GET /cancelled", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.Fail(w, r, fmt.Errorf("the background work: %w", context.Canceled))
+	}))
+	if res := f.do("GET", "/cancelled", nil); res.StatusCode != 500 {
+		t.Errorf("%d %s", res.StatusCode, res.body)
+	}
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(f.logged.String(), "the background work"); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log is %s", f.logged)
+		}
+	}
+	if !strings.Contains(f.logged.String(), `"status":500`) {
+		t.Errorf("the log is %s", f.logged)
 	}
 }

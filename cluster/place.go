@@ -75,6 +75,8 @@ func (x *Router) placeBy(w http.ResponseWriter, r *http.Request, t target, c Cal
 		others = append([]bothy.ClusterHost{hosts[own]}, others...)
 	}
 	again := replayable(r)
+	var unknown *refusal // of a template, by each host that was asked
+	asked := false
 	for h := range inTurn(others, hosts, n) {
 		if err := r.Context().Err(); err != nil {
 			x.o.Fail(w, r, err)
@@ -91,8 +93,20 @@ func (x *Router) placeBy(w http.ResponseWriter, r *http.Request, t target, c Cal
 			x.o.Fail(w, r, unanswered(h.Name, err))
 			return true
 		}
+		var no *refusal
+		if !errors.As(err, &no) || no.said.Code != bothy.CodeTemplateNotFound {
+			no = nil
+		}
+		if !asked || unknown != nil {
+			unknown = no
+		}
+		asked = true
 	}
 	if x.cordoned(hosts) || slices.ContainsFunc(hosts, func(h bothy.ClusterHost) bool { return h.Self && !hasLabels(&h, n.labels) }) {
+		if unknown != nil {
+			x.o.Fail(w, r, unknown.said)
+			return true
+		}
 		x.o.Fail(w, r, noRoom(n.labels))
 		return true
 	}

@@ -572,3 +572,43 @@ func TestWhatANewSandboxNeeds(t *testing.T) {
 		}
 	}
 }
+
+// A template that no suitable host knows is not a lack of room, after which clients would try again.
+func TestAnUnknownTemplateIsNotALackOfRoom(t *testing.T) {
+	unknown := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"code":"template_not_found","detail":"there is no template nothing","hint":"List them."}`)
+	}
+	for name, c := range map[string]struct {
+		answers []http.HandlerFunc
+		want    bothy.Code
+	}{
+		"no host knows it":     {[]http.HandlerFunc{unknown, unknown}, bothy.CodeTemplateNotFound},
+		"one may, but is full": {[]http.HandlerFunc{unknown, fullProblem}, bothy.CodeCapacity},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &shared{}
+			labels := map[string]string{"zone": "a"}
+			all := []bothy.ClusterHost{idle("one", func(h *bothy.ClusterHost) { h.Self = true })}
+			for i, answer := range c.answers {
+				p := newPeer(t, fmt.Sprint("other", i), s, answer)
+				all = append(all, idle(fmt.Sprint("other", i), func(h *bothy.ClusterHost) { h.Address, h.Labels = p.address, labels }))
+			}
+			var failed error
+			x := placer(t, all, func(o *RouterOptions) {
+				a, err := OpenAuthority(t.Context(), hosts{self: "one", shared: s}, openVault{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Authority, o.Fail = a, func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err }
+			})
+			r := httptest.NewRequest(http.MethodPost, "/v1/sandboxes", strings.NewReader(`{"template":"nothing","host_labels":{"zone":"a"}}`))
+			handled, leave := x.Route(httptest.NewRecorder(), r)
+			leave()
+			if !handled || bothy.ErrorCode(failed) != c.want {
+				t.Errorf("handled %v: %v, want %s", handled, failed, c.want)
+			}
+		})
+	}
+}

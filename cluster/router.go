@@ -122,6 +122,10 @@ const (
 	// how much is kept for a second attempt.
 	maxPeek   = 32 << 20
 	maxReplay = 256 << 10
+	// maxClaims is how often a host looks for the owner of a sandbox that others claim at the
+	// same time. claimPause is the pause after the first time, which then doubles.
+	maxClaims  = 5
+	claimPause = 25 * time.Millisecond
 	// firstPeek is how much of a body is read first; each further step doubles it. peekFactor is
 	// how many copies of it are in memory while it is read and decoded.
 	firstPeek, peekFactor = 64 << 10, 3
@@ -450,7 +454,10 @@ func (x *Router) toSandbox(w http.ResponseWriter, r *http.Request, t target, c C
 // toOwner forwards a request to the host that has a sandbox, by the database. If no host has it,
 // one claims it.
 func (x *Router) toOwner(w http.ResponseWriter, r *http.Request, t target, c Caller, peer *Peer) bool {
-	for range 3 {
+	for try := range maxClaims {
+		if try > 0 && !pause(r.Context(), claimPause<<try) {
+			return true // the caller left
+		}
 		o, err := x.o.Hosts.SandboxHost(r.Context(), t.sandbox)
 		if bothy.ErrorCode(err) == bothy.CodeSandboxNotFound {
 			return false
@@ -710,7 +717,10 @@ func (x *Router) send(w http.ResponseWriter, r *http.Request, t target, c Caller
 		ModifyResponse: func(res *http.Response) error {
 			left := place && res.Header.Get(headerLeft) != ""
 			res.Header.Del(headerLeft)
-			if left || refused(res, place) || t.buildID != "" && res.StatusCode == http.StatusNotFound {
+			if no := refused(res, place); no != nil {
+				return no
+			}
+			if left || t.buildID != "" && res.StatusCode == http.StatusNotFound {
 				return errAgain
 			}
 			switch {
@@ -766,24 +776,46 @@ func (copies) Get() []byte { return *copyBuffers.Get().(*[]byte) }
 // Put implements httputil.BufferPool.
 func (copies) Put(b []byte) { copyBuffers.Put(&b) }
 
-// refused reports whether a host refused a request that another may accept.
-func refused(res *http.Response, place bool) bool {
+// refusal is an errAgain with what the host said.
+type refusal struct{ said *bothy.Error }
+
+func (r *refusal) Error() string { return errAgain.Error() + ": " + r.said.Error() }
+
+func (r *refusal) Unwrap() error { return errAgain }
+
+// refused returns a host's refusal of a request that another may accept, or nil.
+func refused(res *http.Response, place bool) error {
 	if !strings.HasPrefix(res.Header.Get("Content-Type"), "application/problem+json") {
-		return false
+		return nil
 	}
 	if res.StatusCode != http.StatusMisdirectedRequest && !(place && (res.StatusCode == http.StatusServiceUnavailable || res.StatusCode == http.StatusNotFound)) {
-		return false
+		return nil
 	}
 	body, p, err := readProblem(res)
 	if err != nil {
-		return false
+		return nil
 	}
 	res.Body = io.NopCloser(bytes.NewReader(body))
+	no := &refusal{bothy.Errorf(p.Code, "%s", p.Detail).WithHint("%s", p.Hint)}
 	switch p.Code {
 	case bothy.CodeMisdirected:
-		return true
+		return no
 	case bothy.CodeCapacity, bothy.CodeShuttingDown, bothy.CodeTemplateNotFound:
-		return place
+		if place {
+			return no
+		}
 	}
-	return false
+	return nil
+}
+
+// pause waits, and reports false if the caller leaves meanwhile.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

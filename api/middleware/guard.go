@@ -85,8 +85,8 @@ func (s *Chain) recovered(p any, rec *recorder, r *http.Request) (abort bool) {
 // answered writes the log and the audit, and calls Observe.
 func (s *Chain) answered(r *http.Request, rec *recorder, info *Request, began time.Time) {
 	took, status := time.Since(began), rec.statusOrOK()
-	// A caller that left is not a failure of ours.
-	left := info.problem != nil && errors.Is(info.problem, context.Canceled)
+	// A caller that left is not a failure of ours, but what the server itself cancelled is.
+	left := info.problem != nil && errors.Is(info.problem, context.Canceled) && r.Context().Err() != nil
 	if left {
 		status = statusCallerLeft
 	}

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -115,10 +117,26 @@ func (p *Problem) GetHeaders() http.Header {
 	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="bothy"`)
 	}
-	if p.err != nil && p.err.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.err.RetryAfter.Seconds()))))
+	if after := p.retryAfter(); after > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(after.Seconds()))))
 	}
 	return h
+}
+
+// passing are the codes of failures that pass by themselves. Clients repeat a request only if
+// they are told when.
+var passing = []bothy.Code{bothy.CodeCapacity, bothy.CodeShuttingDown, bothy.CodeStore, bothy.CodeMisdirected}
+
+const passesIn = 2 * time.Second
+
+func (p *Problem) retryAfter() time.Duration {
+	if p.err != nil && p.err.RetryAfter > 0 {
+		return p.err.RetryAfter
+	}
+	if slices.Contains(passing, p.Code) {
+		return passesIn
+	}
+	return 0
 }
 
 // ContentType implements huma.ContentTypeFilter.
