@@ -431,3 +431,46 @@ func TestLinksOverTLS(t *testing.T) {
 		}
 	}
 }
+
+// The project behind a request for a port is known without answering it.
+func TestProjectOfALink(t *testing.T) {
+	f, path := linkable(t)
+	link, hook := f.link(path, `{"port":8080}`), f.link(path, `{"port":8080,"kind":"webhook"}`)
+	origin, cookies := f.enter(link)
+	got := make(chan string, 1)
+	f.SetPeers(peersFunc(func(w http.ResponseWriter, r *http.Request) {
+		before := r.URL.String() + r.Header.Get(ports.LinkHeader)
+		got <- f.ProjectOf(r)
+		if after := r.URL.String() + r.Header.Get(ports.LinkHeader); after != before {
+			t.Errorf("the request was %s and is %s", before, after)
+		}
+	}))
+	caller, err := f.tokens.Authenticate(t.Context(), apitest.Writer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		url     string
+		cookies []*http.Cookie
+		want    string
+	}{
+		"a browser's link":     {link.URL, nil, caller.ProjectID},
+		"its cookie":           {origin + "/", cookies, caller.ProjectID},
+		"a program's link":     {hook.URL, nil, caller.ProjectID},
+		"nothing":              {origin + "/", nil, ""},
+		"a link that is wrong": {link.URL + "0", nil, ""},
+	} {
+		f.browse("GET", c.url, c.cookies)
+		if project := <-got; project != c.want {
+			t.Errorf("%s: %q", name, project)
+		}
+	}
+}
+
+// peersFunc are other hosts that answer everything.
+type peersFunc func(w http.ResponseWriter, r *http.Request)
+
+func (p peersFunc) Route(w http.ResponseWriter, r *http.Request) (bool, func()) {
+	p(w, r)
+	return true, func() {}
+}

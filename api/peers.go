@@ -65,6 +65,10 @@ func (s *Server) BodyMemory(r *http.Request, project string) func(ctx context.Co
 	return m.Hold
 }
 
+// ProjectOf returns the project of the link or key with which a request for a port's own host
+// name comes, or "".
+func (s *Server) ProjectOf(r *http.Request) string { return s.ports.ProjectOf(r) }
+
 // PortOf finds the sandbox of a host name that leads to a port, if it is one.
 func (s *Server) PortOf(host string) (sandbox string) {
 	t, _ := s.ports.LinkTarget(host)

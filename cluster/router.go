@@ -70,6 +70,9 @@ type RouterOptions struct {
 	Port func(host string) (sandbox string)
 	// Authenticate finds the caller of a request.
 	Authenticate func(r *http.Request) (Caller, error)
+	// May reports whether a request may reach a sandbox. owner is the project of its key, or
+	// empty if it has none, as with a link. Optional.
+	May func(r *http.Request, sandbox, owner string) bool
 	// BodyMemory returns what reserves memory of a project for a request's body. Optional.
 	BodyMemory func(r *http.Request, project string) func(ctx context.Context, n int64) error
 	// Agents is the path of the MCP endpoint, and Alone marks a message as sessionless.
@@ -472,6 +475,9 @@ func (x *Router) toOwner(w http.ResponseWriter, r *http.Request, t target, c Cal
 		}
 		// The sandbox has no host. The first to claim it owns it.
 		if peer == nil {
+			if x.o.May != nil && !x.o.May(r, t.sandbox, c.Owner) {
+				return false // it is refused here, and nothing is claimed for it
+			}
 			to, ok, err := x.other(r.Context(), t.sandbox)
 			if err != nil {
 				x.o.Fail(w, r, err)

@@ -559,3 +559,49 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	c.read += n
 	return int(n), nil
 }
+
+// No host claims a sandbox for a request that may not reach it.
+func TestNothingIsClaimedForStrangers(t *testing.T) {
+	s := &shared{owner: store.Ownership{Sandbox: bothy.StatePaused}}
+	a, err := OpenAuthority(t.Context(), hosts{self: "one", shared: s}, openVault{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := NewRouter(RouterOptions{
+		Hosts: hosts{self: "one", shared: s}, Authority: a, Gate: &Gate{}, Here: func(string) bool { return false }, Agents: "/mcp", Log: slog.New(slog.DiscardHandler),
+		Keeper: NewKeeper(KeeperOptions{Times: Times{Lease: time.Hour}, Renewed: time.Now}),
+		Port: func(host string) string {
+			if strings.HasPrefix(host, "8000-") {
+				return aSandbox
+			}
+			return ""
+		},
+		Authenticate: func(r *http.Request) (Caller, error) { return Caller{Owner: r.Header.Get("Authorization")}, nil },
+		May: func(r *http.Request, sandbox, owner string) bool {
+			return sandbox == aSandbox && (owner == "owner" || owner == "" && r.Header.Get("X-Link") != "")
+		},
+	})
+	for name, c := range map[string]struct {
+		host    string
+		headers map[string]string
+		claimed int
+	}{
+		"another project's key":  {"localhost", map[string]string{"Authorization": "stranger"}, 0},
+		"a port, without a link": {"8000-x.localhost", nil, 0},
+		"its own key":            {"localhost", map[string]string{"Authorization": "owner"}, 1},
+		"a port, with a link":    {"8000-x.localhost", map[string]string{"X-Link": "1"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.claimed = 0
+			r := httptest.NewRequest(http.MethodPost, "http://"+c.host+"/v1/sandboxes/"+aSandbox+"/exec", strings.NewReader("{}"))
+			for k, v := range c.headers {
+				r.Header.Set(k, v)
+			}
+			handled, leave := x.Route(httptest.NewRecorder(), r)
+			leave()
+			if handled || s.claimed != c.claimed {
+				t.Errorf("handled %v, claimed %d times", handled, s.claimed)
+			}
+		})
+	}
+}

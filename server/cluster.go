@@ -161,7 +161,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 		Ready: s.readyOf, Origin: s.originAsked, Containers: s.config.OpenAI.Template, Template: s.templateAsked, Spread: s.hosts.LiveByHost, Wanted: s.wanted, Memory: s.memoryOf,
 		Fetchable: s.fetchable, Claimed: s.lifecycle.Claimed,
 		Port: s.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Upload: s.uploadProject, HasBuild: s.hasBuild, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
-		BodyMemory: s.api.BodyMemory,
+		BodyMemory: s.api.BodyMemory, May: s.mayReach,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
 			project, token, login, err := s.api.LoggedIn(r, keyOfDoor(r))
 			if login {
@@ -409,6 +409,26 @@ func (s *Server) templateAsked(ctx context.Context, project, asked string) (a cl
 		a.Host = o.Host
 	}
 	return a
+}
+
+// mayReach reports whether a request may reach a sandbox: with a key of the given project, or
+// without one with a link or a token.
+func (s *Server) mayReach(r *http.Request, id, project string) bool {
+	row, err := s.store.Sandbox(r.Context(), id)
+	switch {
+	case err != nil:
+		return true // the operation itself reports it
+	case project != "":
+		return row.ProjectID == project
+	case row.Pooled:
+		return false
+	}
+	if key := keyOfDoor(r); key != "" { // E2B's older clients name the sandbox in every request
+		if project, _, _, err := s.api.LoggedIn(r, key); err == nil {
+			return project == row.ProjectID
+		}
+	}
+	return s.e2b != nil && s.e2b.MayReach(r, row.Public()) || s.api.ProjectOf(r) == row.ProjectID
 }
 
 // wanted returns what a sandbox requires of the host that takes it.

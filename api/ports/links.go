@@ -199,6 +199,27 @@ func (s *Ports) openLink(r *http.Request, t Target, kind bothy.LinkKind, token s
 	return r.WithContext(bothy.WithCaller(r.Context(), info.Caller)), nil
 }
 
+// ProjectOf returns the project of the link or key with which a request for a port's own host
+// name comes, or "". The request stays as it is.
+func (s *Ports) ProjectOf(r *http.Request) string {
+	t, named := s.LinkTarget(r.Host)
+	if !named || t.Port == 0 || s.Links == nil {
+		return ""
+	}
+	r = r.Clone(r.Context())
+	webhook := TakeLink(r)
+	var err error
+	if token := r.URL.Query().Get(LinkQuery); token != "" && webhook == "" {
+		r, err = s.openLink(r, t, bothy.LinkBrowser, token)
+	} else {
+		r, err = s.admitToPort(r, t, webhook)
+	}
+	if err != nil {
+		return ""
+	}
+	return middleware.RequestFrom(r.Context()).Caller.ProjectID
+}
+
 func badLink(t Target) error {
 	return bothy.Errorf(bothy.CodeUnauthenticated, "this link has ended, was changed, or is for something else").
 		WithHint("Make a new one: POST /v1/sandboxes/%s/links.", t.Sandbox)
