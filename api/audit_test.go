@@ -122,6 +122,17 @@ func TestNothingIsDoneUnrecorded(t *testing.T) {
 	}
 }
 
+// A key can be revoked although that cannot be recorded now.
+func TestRevokingNeedsNoRoomInTheAudit(t *testing.T) {
+	f := start(t)
+	admin := f.as(apitest.Admin)
+	token := decode[bothy.Token](admin, admin.ok(201, admin.do("POST", "/v1/tokens", `{"name":"ci"}`)))
+	f.audits.SetFull(bothy.Errorf(bothy.CodeCapacity, "the disk is full").WithHint("Make room."))
+	admin.failed(bothy.CodeCapacity, admin.do("POST", "/v1/tokens", `{"name":"another"}`))
+	admin.ok(204, admin.do("DELETE", "/v1/tokens/"+token.ID, nil))
+	f.failed(bothy.CodeUnauthenticated, f.as(token.Key).do("GET", "/v1/sandboxes", nil))
+}
+
 func TestAskingForRecords(t *testing.T) {
 	f := start(t)
 	f.create()

@@ -172,7 +172,7 @@ func (s *Chain) Guard(c Operation, h http.HandlerFunc) http.HandlerFunc {
 		if err == nil {
 			_, err = bothy.Require(r.Context(), c.Scope)
 		}
-		if err == nil && s.Audited(c) {
+		if err == nil && s.Audited(c) && !c.Revokes {
 			err = s.Recorder.Admit()
 		}
 		if err == nil {

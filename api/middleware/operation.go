@@ -35,6 +35,9 @@ type Operation struct {
 	Parameters []*huma.Param
 	// Audit also records a call that changes nothing.
 	Audit bool
+	// Revokes marks a call that takes a right away. It works even if the audit has no room: each
+	// right is taken away once, so few records wait in memory for that.
+	Revokes bool
 	// Multipart takes requests with a multipart body.
 	Multipart http.HandlerFunc
 }

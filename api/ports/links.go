@@ -66,7 +66,7 @@ func (s *Ports) registerLinks() {
 		return openapi.AnswerList(all), nil
 	})
 	openapi.Add(s.registry, middleware.Operation{
-		ID: "delete-link", Method: http.MethodDelete, Path: base + "/{link}", Tag: "Network",
+		ID: "delete-link", Revokes: true, Method: http.MethodDelete, Path: base + "/{link}", Tag: "Network",
 		Summary: "Revoke a link", Scope: bothy.ScopeSandboxesWrite,
 		Text: "It stops working, and connections made through it end within a second.",
 	}, func(ctx context.Context, in *linkRef) (*openapi.Empty, error) {

@@ -46,7 +46,7 @@ func (s *handlers) registerAgents() {
 		return one(svc.AgentAttachment(ctx, in.ID))
 	})
 	openapi.Add(s.registry, middleware.Operation{
-		ID: "detach-agents", Method: http.MethodDelete, Path: base + "/{id}", Tag: "Agents",
+		ID: "detach-agents", Revokes: true, Method: http.MethodDelete, Path: base + "/{id}", Tag: "Agents",
 		Summary: "Detach an environment", Scope: bothy.ScopeAdmin,
 		Text: "Its work ends, and the key is deleted. The sandboxes of its sessions are paused.",
 	}, func(ctx context.Context, in *agentsIDInput) (*openapi.Empty, error) {

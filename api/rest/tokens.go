@@ -35,7 +35,7 @@ func (s *handlers) registerTokens() {
 		return many(svc.Tokens(ctx))
 	})
 	openapi.Add(s.registry, middleware.Operation{
-		ID: "delete-token", Method: http.MethodDelete, Path: "/v1/tokens/{id}", Tag: "Tokens",
+		ID: "delete-token", Revokes: true, Method: http.MethodDelete, Path: "/v1/tokens/{id}", Tag: "Tokens",
 		Summary: "Revoke a token", Scope: bothy.ScopeAdmin,
 		Text: "Once the answer arrives, the key no longer works.",
 	}, func(ctx context.Context, in *openapi.IDInput) (*openapi.Empty, error) {

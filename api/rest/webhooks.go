@@ -56,7 +56,7 @@ func (s *handlers) registerWebhooks() {
 		return one(svc.UpdateWebhook(ctx, in.ID, in.Body))
 	})
 	openapi.Add(s.registry, middleware.Operation{
-		ID: "delete-webhook", Method: http.MethodDelete, Path: base + "/{id}", Tag: "Webhooks",
+		ID: "delete-webhook", Revokes: true, Method: http.MethodDelete, Path: base + "/{id}", Tag: "Webhooks",
 		Summary: "Delete a webhook", Scope: bothy.ScopeAdmin,
 	}, func(ctx context.Context, in *webhookIDInput) (*openapi.Empty, error) {
 		return nil, svc.DeleteWebhook(ctx, in.ID)
