@@ -1,0 +1,57 @@
+package layers
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestInputHasLimits fails if a package that is fed from outside decodes without limits.
+func TestInputHasLimits(t *testing.T) {
+	for _, folder := range fed {
+		files, err := filepath.Glob(filepath.Join("../..", folder, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", folder, len(files), err)
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			src, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wrong, err := Unbounded(name, src)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, w := range wrong {
+				t.Error(w)
+			}
+		}
+	}
+}
+
+func TestInputWithoutLimitsIsFound(t *testing.T) {
+	const src = `package x
+import (
+	"compress/gzip"
+	z "github.com/klauspost/compress/zstd"
+	"io"
+)
+func f(r io.Reader) {
+	io.ReadAll(r)
+	io.ReadAll(r.(io.Reader))
+	io.ReadAll(io.LimitReader(r, 5))
+	io.ReadAll(bounded.Reader(ctx, r, 5))
+	bounded.ReadAll(ctx, r, 5)
+	tar.NewReader(r)
+	tar.NewWriter(w)
+}
+`
+	wrong, err := Unbounded("x.go", src)
+	if err != nil || len(wrong) != 5 {
+		t.Errorf("%v: %q", err, wrong)
+	}
+}
