@@ -4,28 +4,53 @@ import "context"
 
 type memoryKey struct{}
 
+// A MemoryAccount has the server's memory that a request holds.
+type MemoryAccount interface {
+	// Hold reserves n more bytes. It may wait.
+	Hold(ctx context.Context, n int64) error
+	// Give releases n bytes before the request ends.
+	Give(n int64)
+}
+
+// WithMemoryAccount returns a context in which memory is taken from an account.
+func WithMemoryAccount(ctx context.Context, a MemoryAccount) context.Context {
+	return context.WithValue(ctx, memoryKey{}, a)
+}
+
 // WithMemory returns a context in which take is asked before the server holds much
 // memory for the request.
 func WithMemory(ctx context.Context, take func(ctx context.Context, bytes int64) error) context.Context {
-	return context.WithValue(ctx, memoryKey{}, take)
+	return WithMemoryAccount(ctx, taker(take))
 }
+
+type taker func(ctx context.Context, bytes int64) error
+
+func (t taker) Hold(ctx context.Context, n int64) error { return t(ctx, n) }
+func (t taker) Give(int64)                              {}
 
 // TakeMemory reserves n more bytes of the server's memory for the request, until the
 // request ends. It may wait. CodeRateLimited means that they were refused; outside
 // requests everything is allowed.
 func TakeMemory(ctx context.Context, bytes int64) error {
-	take, _ := ctx.Value(memoryKey{}).(func(context.Context, int64) error)
-	if take == nil || bytes <= 0 {
+	a, ok := ctx.Value(memoryKey{}).(MemoryAccount)
+	if !ok || bytes <= 0 {
 		return nil
 	}
-	return take(ctx, bytes)
+	return a.Hold(ctx, bytes)
+}
+
+// GiveMemory gives back bytes that TakeMemory has reserved, before the request ends.
+func GiveMemory(ctx context.Context, bytes int64) {
+	if a, ok := ctx.Value(memoryKey{}).(MemoryAccount); ok && bytes > 0 {
+		a.Give(bytes)
+	}
 }
 
 // WithMemoryOf returns ctx, in which memory is taken for the request of another.
 func WithMemoryOf(ctx, request context.Context) context.Context {
-	take, _ := request.Value(memoryKey{}).(func(context.Context, int64) error)
-	if take == nil {
+	a, ok := request.Value(memoryKey{}).(MemoryAccount)
+	if !ok {
 		return ctx
 	}
-	return WithMemory(ctx, take)
+	return WithMemoryAccount(ctx, a)
 }

@@ -55,7 +55,7 @@ func (l *Library) Capture(ctx context.Context, t, base *store.Template, changes 
 // Changed returns the root file system of an image with changes, a tar in the engines' format.
 // Neither file may change while the tree is used.
 func Changed(ctx context.Context, image, changes string) (*filetree.Tree, error) {
-	files, err := filetree.Read(image)
+	files, err := filetree.Read(ctx, image)
 	if err != nil {
 		return nil, err
 	}

@@ -10,13 +10,13 @@ import (
 
 // Compare lists at most limit paths whose files differ between since and now.
 func (l *Library) Compare(ctx context.Context, sinceBase *store.Template, since string, nowBase *store.Template, now string, limit int) (*bothy.SnapshotChanges, error) {
-	base, err := filetree.Read(sinceBase.RootFS)
+	base, err := filetree.Read(ctx, sinceBase.RootFS)
 	if err != nil {
 		return nil, err
 	}
 	trees := [2]*filetree.Tree{base.Clone(), base}
 	if nowBase.Digest != sinceBase.Digest {
-		if trees[1], err = filetree.Read(nowBase.RootFS); err != nil {
+		if trees[1], err = filetree.Read(ctx, nowBase.RootFS); err != nil {
 			return nil, err
 		}
 	}

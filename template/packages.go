@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template/sbom"
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
@@ -18,15 +21,33 @@ func (l *Library) TemplateSBOM(ctx context.Context, name, format string) (json.R
 	if err := l.bring(ctx, t); err != nil {
 		return nil, err
 	}
-	files, err := filetree.Read(t.RootFS)
+	files, err := readFiles(ctx, t)
 	if err != nil {
-		return nil, damaged(t.Name, err.Error())
+		return nil, err
 	}
-	list, err := sbom.Packages(files)
+	list, err := sbom.Packages(ctx, files)
 	if err != nil {
-		return nil, damaged(t.Name, err.Error())
+		return nil, readError(ctx, t, err)
 	}
 	var b bytes.Buffer
 	err = sbom.Write(&b, &t.Template, list, format)
 	return b.Bytes(), err
+}
+
+// readFiles reads the tree of a template's image.
+func readFiles(ctx context.Context, t *store.Template) (*filetree.Tree, error) {
+	files, err := filetree.Read(ctx, t.RootFS)
+	if err != nil {
+		return nil, readError(ctx, t, err)
+	}
+	return files, nil
+}
+
+// readError is the error for an image that could not be read. Most are damaged.
+func readError(ctx context.Context, t *store.Template, err error) error {
+	var e *bothy.Error
+	if errors.As(err, &e) || ctx.Err() != nil {
+		return err
+	}
+	return damaged(t.Name, err.Error())
 }

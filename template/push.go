@@ -48,9 +48,9 @@ func (l *Library) PushTemplate(ctx context.Context, template string, req bothy.T
 	if err != nil {
 		return nil, err
 	}
-	files, err := filetree.Read(t.RootFS)
+	files, err := readFiles(ctx, t)
 	if err != nil {
-		return nil, damaged(t.Name, err.Error())
+		return nil, err
 	}
 	r, w := io.Pipe()
 	defer r.Close() // ends the writer if the reader stopped early

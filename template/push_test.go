@@ -69,7 +69,7 @@ func TestAPushedTemplateCanBeImported(t *testing.T) {
 // listing lists the files of an image as text.
 func listing(t *testing.T, of *store.Template) string {
 	t.Helper()
-	files, err := filetree.Read(of.RootFS)
+	files, err := filetree.Read(t.Context(), of.RootFS)
 	must(t, err)
 	var b strings.Builder
 	must(t, filetree.Walk(files.Root(), func(name string, n *filetree.Node) error {

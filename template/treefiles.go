@@ -89,11 +89,7 @@ func (f *treeFiles) chown(name string, uid, gid int) error {
 }
 
 func (f *treeFiles) chownAll(name string, uid int) error {
-	n, err := f.t.Get(name)
-	if err != nil {
-		return err
-	}
-	return filetree.Walk(n, func(p string, _ *filetree.Node) error { return f.chown(path.Join(name, p), uid, uid) })
+	return f.t.ChangeAll(name, func(n *filetree.Node) { n.UID, n.GID = uint32(uid), uint32(uid) })
 }
 
 func (f *treeFiles) list(name string) ([]fs.DirEntry, error) {

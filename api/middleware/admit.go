@@ -50,7 +50,7 @@ func (s *Chain) Admit(r *http.Request) (*http.Request, error) {
 	info.OnRelease(func() { pool.Release(caller.ProjectID, n) })
 	info.admitted, info.memory = true, limits.Memory.Memory(caller.ProjectID)
 	info.OnRelease(info.memory.End)
-	r = r.WithContext(bothy.WithMemory(r.Context(), info.memory.Hold))
+	r = r.WithContext(bothy.WithMemoryAccount(r.Context(), info.memory))
 	return r, takeForPage(r)
 }
 

@@ -69,7 +69,7 @@ func (l *Lab) ImageFile() (path string, size int64, err error) {
 	if err != nil {
 		return "", 0, err
 	}
-	files, err := filetree.Read(image)
+	files, err := filetree.Read(context.Background(), image)
 	if err != nil {
 		return "", 0, err
 	}

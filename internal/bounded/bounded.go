@@ -9,22 +9,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // An Error says that input exceeds a limit.
 type Error struct {
 	Limit int64
-	What  string // such as "bytes"
+	What  string // such as "files"; bytes come first, as in "bytes in a name"
 }
 
 func (e *Error) Error() string {
-	size, what := e.Limit, e.What
-	if what == "bytes" && size >= 1<<30 {
-		size, what = size>>30, "GB"
-	} else if what == "bytes" && size >= 1<<20 {
-		size, what = size>>20, "MB"
+	size, unit := e.Limit, ""
+	rest, bytes := strings.CutPrefix(e.What, "bytes")
+	switch {
+	case !bytes:
+	case size >= 1<<30:
+		size, unit = size>>30, "GB"
+	case size >= 1<<20:
+		size, unit = size>>20, "MB"
+	default:
+		unit = "bytes"
 	}
-	return fmt.Sprintf("more than %d %s", size, what)
+	return fmt.Sprintf("more than %d %s%s", size, unit, rest)
 }
 
 // Reader returns a reader of r that fails with an Error after n bytes, and when ctx ends.

@@ -6,10 +6,13 @@ import (
 	"compress/bzip2"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/bothy-dev/bothy"
 )
 
 const (
@@ -31,34 +34,13 @@ func Decompress(ctx context.Context, r io.Reader, n int64) (io.ReadCloser, error
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
-	plain, end, err := decoder(head, buf)
-	if err != nil {
+	d := &decompressed{end: func() {}}
+	if err := d.open(ctx, head, buf, in); err != nil {
+		d.end()
 		return nil, err
 	}
-	if plain == io.Reader(buf) {
-		return &decompressed{Reader: Reader(ctx, buf, n), end: end}, nil
-	}
-	return &decompressed{Reader: Reader(ctx, &ratio{r: plain, in: in}, n), end: end}, nil
-}
-
-func decoder(head []byte, r *bufio.Reader) (io.Reader, func(), error) {
-	none := func() {}
-	switch {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		z, err := gzip.NewReader(r)
-		return z, none, err
-	case bytes.HasPrefix(head, []byte("BZh")):
-		return bzip2.NewReader(r), none, nil
-	case bytes.HasPrefix(head, []byte(xzMagic)):
-		return &xzReader{r: r}, none, nil
-	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(MaxWindow), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
-		if err != nil {
-			return nil, none, err
-		}
-		return z, z.Close, nil
-	}
-	return r, none, nil
+	d.Reader = Reader(ctx, d.Reader, n)
+	return d, nil
 }
 
 type decompressed struct {
@@ -68,7 +50,49 @@ type decompressed struct {
 
 func (d *decompressed) Close() error {
 	d.end()
+	d.end = func() {}
 	return nil
+}
+
+func (d *decompressed) open(ctx context.Context, head []byte, r *bufio.Reader, in *counter) (err error) {
+	var plain io.Reader
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		plain, err = gzip.NewReader(r)
+	case bytes.HasPrefix(head, []byte("BZh")):
+		plain = bzip2.NewReader(r)
+	case bytes.HasPrefix(head, []byte(xzMagic)):
+		plain, err = &xzReader{r: r}, d.hold(ctx)
+	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		plain, err = d.zstd(ctx, r)
+	default:
+		d.Reader = r
+		return nil
+	}
+	d.Reader = &ratio{r: plain, in: in}
+	return err
+}
+
+// hold takes the memory for a window until d is closed.
+func (d *decompressed) hold(ctx context.Context) error {
+	if err := bothy.TakeMemory(ctx, MaxWindow); err != nil {
+		return err
+	}
+	d.end = func() { bothy.GiveMemory(ctx, MaxWindow) }
+	return nil
+}
+
+func (d *decompressed) zstd(ctx context.Context, r io.Reader) (io.Reader, error) {
+	if err := d.hold(ctx); err != nil {
+		return nil, err
+	}
+	z, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(MaxWindow), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return nil, err
+	}
+	give := d.end
+	d.end = func() { z.Close(); give() }
+	return z, nil
 }
 
 type counter struct {
@@ -93,6 +117,9 @@ func (r *ratio) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	if r.out += int64(n); r.out > freeOutput && r.out > maxRatio*r.in.n {
 		return 0, fmt.Errorf("%d bytes expand to %w", r.in.n, &Error{r.out - 1, "bytes"})
+	}
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		err = &Error{MaxWindow, "bytes in its window"}
 	}
 	return n, err
 }

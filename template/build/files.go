@@ -3,8 +3,6 @@ package build
 import (
 	"archive/tar"
 	"bytes"
-	"compress/bzip2"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +11,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/bothy-dev/bothy/internal/bounded"
 	"github.com/bothy-dev/bothy/template/tree"
-	"github.com/klauspost/compress/zstd"
-	"github.com/ulikunitz/xz"
 )
 
 // keepLayer writes a step's changes into the cache.
@@ -83,16 +80,16 @@ func (j *job) unpack(ctx context.Context, n *tree.Node) (*tree.Tree, error) {
 		return nil, err
 	}
 	defer r.Close()
-	plain, err := decompress(r)
+	plain, err := bounded.Decompress(ctx, r, tree.MaxBytes)
 	if err != nil {
 		return nil, nil // it only looks like an archive
 	}
+	defer plain.Close()
 	head := make([]byte, 512)
-	if got, err := io.ReadFull(plain, head); err != nil {
-		_ = got
-		return nil, nil
+	if _, err := io.ReadFull(plain, head); err != nil {
+		return nil, notArchive(err)
 	}
-	if _, err := tar.NewReader(bytes.NewReader(append(head, make([]byte, 1024)...))).Next(); err != nil && !isLongHeader(head) {
+	if !isTar(head) {
 		return nil, nil
 	}
 	f, err := os.CreateTemp(j.work, "archive-*")
@@ -100,45 +97,36 @@ func (j *job) unpack(ctx context.Context, n *tree.Node) (*tree.Tree, error) {
 		return nil, err
 	}
 	defer f.Close()
-	limit := int64(tree.MaxBytes)
-	size, err := io.Copy(io.MultiWriter(j.b.guard(j.work), f), io.LimitReader(io.MultiReader(bytes.NewReader(head), plain), limit))
-	if err == nil && size == limit {
-		err = fmt.Errorf("it contains more than %d GB", limit>>30)
-	}
-	if err != nil {
+	if _, err := io.Copy(io.MultiWriter(j.b.guard(j.work), f), io.MultiReader(bytes.NewReader(head), plain)); err != nil {
 		return nil, err
 	}
 	t := tree.New(time.Now())
 	return t, t.Apply(ctx, f.Name(), tree.Plain, tree.NewBudget())
 }
 
+// notArchive returns nil for a file that only looks like an archive, but not if it asks for too
+// much.
+func notArchive(err error) error {
+	var e *bounded.Error
+	if errors.As(err, &e) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// isTar reports whether a block is the header of an entry.
+func isTar(head []byte) bool {
+	found := isLongHeader(head)
+	in := bytes.NewReader(append(bytes.Clone(head), make([]byte, 1024)...))
+	_ = bounded.Tar(context.Background(), in, 1, func(*tar.Header, io.Reader) error { // its content is missing
+		found = true
+		return nil
+	})
+	return found
+}
+
 // isLongHeader reports whether a block is the header of an entry that describes the
 // next one.
 func isLongHeader(head []byte) bool {
 	return bytes.Equal(head[257:262], []byte("ustar")) && bytes.ContainsAny(head[156:157], "xgLK")
-}
-
-// decompress detects the compression by the first bytes.
-func decompress(r io.Reader) (io.Reader, error) {
-	head := make([]byte, 6)
-	n, err := io.ReadFull(r, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, err
-	}
-	all := io.MultiReader(bytes.NewReader(head[:n]), r)
-	switch {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		return gzip.NewReader(all)
-	case bytes.HasPrefix(head, []byte("BZh")):
-		return bzip2.NewReader(all), nil
-	case bytes.HasPrefix(head, []byte("\xfd7zXZ\x00")):
-		return xz.NewReader(all)
-	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		d, err := zstd.NewReader(all)
-		if err != nil {
-			return nil, err
-		}
-		return d.IOReadCloser(), nil
-	}
-	return all, nil
 }

@@ -32,8 +32,8 @@ type base struct {
 	err  error
 }
 
-func (b *base) load() (*tree.Tree, error) {
-	b.once.Do(func() { b.tree, b.err = tree.Read(b.template.RootFS) })
+func (b *base) load(ctx context.Context) (*tree.Tree, error) {
+	b.once.Do(func() { b.tree, b.err = tree.Read(ctx, b.template.RootFS) })
 	return b.tree, b.err
 }
 
@@ -56,7 +56,7 @@ func (s *state) tree(ctx context.Context) (*tree.Tree, error) {
 	if s.files != nil {
 		return s.files, nil
 	}
-	b, err := s.base.load()
+	b, err := s.base.load(ctx)
 	if err != nil {
 		return nil, err
 	}

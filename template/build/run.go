@@ -182,7 +182,7 @@ func (r *running) run(ctx context.Context) (*tree.Tree, error) {
 		return nil, err
 	}
 	defer unlock()
-	base, err := r.st.base.load()
+	base, err := r.st.base.load(ctx)
 	if err != nil {
 		return nil, err
 	}

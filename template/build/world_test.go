@@ -112,7 +112,7 @@ func (w *world) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *store
 			return nil, err
 		}
 	}
-	base, err := tree.Read(t.RootFS)
+	base, err := tree.Read(ctx, t.RootFS)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +326,7 @@ func (w *world) wait(ctx context.Context, id string) (r result) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		if r.files, err = tree.Read(t.RootFS); err != nil {
+		if r.files, err = tree.Read(ctx, t.RootFS); err != nil {
 			w.Fatal(err)
 		}
 	}

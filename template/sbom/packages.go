@@ -3,17 +3,16 @@
 package sbom
 
 import (
-	"bufio"
 	"cmp"
-	"encoding/json"
-	"io"
-	"net/textproto"
+	"context"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/package-url/packageurl-go"
 
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/bounded"
 	"github.com/bothy-dev/bothy/template/tree"
 )
 
@@ -49,16 +48,24 @@ func (p Package) URL() string {
 }
 
 const (
-	// maxFile limits the size of a file that is read, and maxPackages the number of packages.
-	maxFile     = 32 << 20
-	maxPackages = 100_000
+	// maxFile limits the size of a file that is read, maxBytes that of all of them, and
+	// maxPackages the number of packages.
+	maxFile, maxBytes = 32 << 20, 512 << 20
+	maxPackages       = 50_000
+	// maxField limits a field of a package, and packageBytes is the memory that one takes, with
+	// its place in a document.
+	maxField, packageBytes = 1 << 10, 4 << 10
 )
 
-// Packages lists what is installed, by kind and name. Unreadable entries are skipped.
-func Packages(t *tree.Tree) ([]Package, error) {
-	f := finder{distro: distro(t)}
+// Packages lists what is installed, by kind and name. Unreadable entries are skipped. A file
+// with several names counts once.
+func Packages(ctx context.Context, t *tree.Tree) ([]Package, error) {
+	f := finder{ctx: ctx, distro: distro(t), seen: map[*tree.Node]bool{}}
 	err := tree.Walk(t.Root(), func(name string, n *tree.Node) error {
-		if !n.IsFile() || len(f.found) >= maxPackages {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !n.IsFile() {
 			return nil
 		}
 		dir, base := path.Split(name)
@@ -89,52 +96,112 @@ func isNodePackage(dir string) bool {
 }
 
 type finder struct {
+	ctx    context.Context
 	distro string
 	found  []Package
+	seen   map[*tree.Node]bool
+	bytes  int64 // that have been read
 }
 
 func (f *finder) read(name string, n *tree.Node, with func(name, text string)) error {
-	if n.Data.Size > maxFile {
+	if n.Data.Size > maxFile || f.seen[n] {
 		return nil
 	}
-	text, err := n.Data.Read(maxFile)
-	if err == nil {
-		with(name, string(text))
+	f.seen[n] = true
+	if f.bytes += n.Data.Size; f.bytes > maxBytes {
+		return tooMuch("the descriptions of the image's packages have more than %d MB", maxBytes>>20)
 	}
-	return err
+	const copies = 3 // of the text, while it is parsed
+	if err := bothy.TakeMemory(f.ctx, copies*n.Data.Size); err != nil {
+		return err
+	}
+	defer bothy.GiveMemory(f.ctx, copies*n.Data.Size)
+	text, err := n.Data.Read(maxFile)
+	if err != nil {
+		return err
+	}
+	before := len(f.found)
+	with(name, string(text))
+	if len(f.found) > maxPackages {
+		return tooMuch("the image has more than %d packages", maxPackages)
+	}
+	return bothy.TakeMemory(f.ctx, int64(len(f.found)-before)*packageBytes)
 }
 
-// fields parses paragraphs of NAME: VALUE, as Debian and Python write them.
-func fields(text string, each func(textproto.MIMEHeader)) {
-	for paragraph := range strings.SplitSeq(strings.ReplaceAll(text, "\r\n", "\n"), "\n\n") {
-		h, err := textproto.NewReader(bufio.NewReader(strings.NewReader(paragraph + "\n\n"))).ReadMIMEHeader()
-		if (err == nil || err == io.EOF) && len(h) > 0 {
-			each(h)
+func tooMuch(format string, limit int) error {
+	return bothy.Errorf(bothy.CodeTooLarge, format, limit).
+		WithHint("Push the template to a registry, and use a scanner that reads images there.")
+}
+
+// add adds a package, unless its fields are no package's.
+func (f *finder) add(p Package) {
+	if p.Name == "" || len(f.found) > maxPackages {
+		return
+	}
+	for _, field := range []string{p.Name, p.Version, p.Arch, p.License} {
+		if len(field) > maxField {
+			return
 		}
 	}
+	f.found = append(f.found, p)
+}
+
+// paragraphs parses text of NAME: VALUE in paragraphs, as Debian and Python write it, and calls
+// each with the wanted fields of each paragraph. Names are in lower case. One that contains
+// anything else is skipped.
+func paragraphs(text string, each func(field map[string]string), wanted ...string) {
+	for paragraph := range strings.SplitSeq(strings.ReplaceAll(text, "\r\n", "\n"), "\n\n") {
+		if m := fields(paragraph, wanted); len(m) > 0 {
+			each(m)
+		}
+	}
+}
+
+// fields returns the wanted fields of a paragraph. The first of a name counts, and lines that
+// begin with a space continue it.
+func fields(paragraph string, wanted []string) map[string]string {
+	m, last := map[string]string{}, ""
+	for line := range strings.Lines(strings.TrimLeft(paragraph, "\n")) {
+		line = strings.TrimRight(line, " \t\n")
+		if line == "" {
+			continue
+		}
+		if line[0] == ' ' || line[0] == '\t' {
+			if last != "" && len(m[last]) <= maxField {
+				m[last] += " " + strings.TrimSpace(line)
+			}
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if !ok {
+			return nil
+		}
+		last = ""
+		if name = strings.ToLower(name); slices.Contains(wanted, name) && m[name] == "" {
+			m[name], last = strings.TrimSpace(value), name
+		}
+	}
+	return m
 }
 
 func (f *finder) debian(name, text string) {
-	fields(text, func(h textproto.MIMEHeader) {
-		if status := h.Get("Status"); status != "" && !strings.HasSuffix(status, " installed") || h.Get("Package") == "" {
+	paragraphs(text, func(field map[string]string) {
+		if status := field["status"]; status != "" && !strings.HasSuffix(status, " installed") {
 			return
 		}
-		f.found = append(f.found, Package{
-			Kind: packageurl.TypeDebian, Name: h.Get("Package"), Version: h.Get("Version"), Arch: h.Get("Architecture"), Distro: f.distro, Path: "/" + name,
+		f.add(Package{
+			Kind: packageurl.TypeDebian, Name: field["package"], Version: field["version"], Arch: field["architecture"], Distro: f.distro, Path: "/" + name,
 		})
-	})
+	}, "status", "package", "version", "architecture")
 }
 
 func (f *finder) python(name, text string) {
 	head, _, _ := strings.Cut(strings.ReplaceAll(text, "\r\n", "\n"), "\n\n") // the description follows
-	fields(head, func(h textproto.MIMEHeader) {
-		if h.Get("Name") == "" {
-			return
-		}
-		plain := strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(h.Get("Name")))
-		license := cmp.Or(h.Get("License-Expression"), h.Get("License"))
-		f.found = append(f.found, Package{Kind: packageurl.TypePyPi, Name: plain, Version: h.Get("Version"), License: oneLine(license), Path: "/" + name})
-	})
+	paragraphs(head, func(field map[string]string) {
+		plain := strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(field["name"]))
+		license := cmp.Or(field["license-expression"], field["license"])
+		f.add(Package{Kind: packageurl.TypePyPi, Name: plain, Version: field["version"], License: oneLine(license), Path: "/" + name})
+	}, "name", "version", "license", "license-expression")
 }
 
 func (f *finder) node(name, text string) {
@@ -142,11 +209,12 @@ func (f *finder) node(name, text string) {
 		Name, Version string
 		License       any
 	}
-	if json.Unmarshal([]byte(text), &m) != nil || m.Name == "" || m.Version == "" {
+	limits := bounded.JSONLimits{Bytes: maxFile, Depth: 100, Values: 100_000}
+	if bounded.JSON(f.ctx, strings.NewReader(text), &m, limits) != nil || m.Version == "" {
 		return
 	}
 	license, _ := m.License.(string)
-	f.found = append(f.found, Package{Kind: packageurl.TypeNPM, Name: m.Name, Version: m.Version, License: oneLine(license), Path: "/" + name})
+	f.add(Package{Kind: packageurl.TypeNPM, Name: m.Name, Version: m.Version, License: oneLine(license), Path: "/" + name})
 }
 
 // oneLine omits full texts of licences.
@@ -159,12 +227,13 @@ func oneLine(license string) string {
 
 // distro is the image's distribution with its version, or "".
 func distro(t *tree.Tree) string {
+	const most = 64 << 10
 	for _, name := range []string{"etc/os-release", "usr/lib/os-release"} {
 		n, err := t.Get(name)
-		if err != nil || !n.IsFile() || n.Data.Size > maxFile {
+		if err != nil || !n.IsFile() || n.Data.Size > most {
 			continue
 		}
-		text, err := n.Data.Read(maxFile)
+		text, err := n.Data.Read(most)
 		if err != nil {
 			continue
 		}

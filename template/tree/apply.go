@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"io/fs"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy/internal/bounded"
 )
 
 // A Dialect is how a layer marks deletions.
@@ -34,13 +37,8 @@ const (
 	xattrPrefix    = "SCHILY.xattr."
 )
 
-// Limits for untrusted input.
-const (
-	// MaxBytes limits the total size of one image's files.
-	MaxBytes = 64 << 30
-	// MaxFiles limits their number.
-	MaxFiles = 4_000_000
-)
+// MaxBytes limits the total size of one image's files.
+const MaxBytes = 64 << 30
 
 // A Budget limits and counts what is read.
 type Budget struct {
@@ -73,26 +71,24 @@ func (t *Tree) Apply(ctx context.Context, layer string, d Dialect, budget *Budge
 	}
 	defer f.Close()
 	at := &position{r: f}
-	a := &applier{t: t, layer: layer, dialect: d, own: map[string]bool{}, gone: map[string]bool{}}
-	for r := tar.NewReader(at); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err == nil {
-			err = budget.take(h)
-		}
-		if err != nil {
+	a := &applier{t: t, layer: layer, dialect: d, seed: maphash.MakeSeed(), own: map[uint64]bool{}, gone: map[uint64]bool{}}
+	err = bounded.Tar(ctx, at, budget.maxFiles, func(h *tar.Header, _ io.Reader) error {
+		if err := budget.take(h); err != nil {
 			return err
 		}
+		made := t.made
 		if err := a.entry(h, at.n); err != nil {
-			return fmt.Errorf("%s: %w", h.Name, err)
+			return err
 		}
+		return t.memory.take(ctx, (t.made-made+1)*nodeBytes+int64(len(h.Name)+len(h.Linkname)))
+	})
+	if err == nil {
+		err = a.links(ctx)
 	}
-	return a.links()
+	if err != nil {
+		return err
+	}
+	return t.memory.flush(ctx)
 }
 
 // position tracks how far a file has been read, and skips in it.
@@ -119,10 +115,18 @@ type applier struct {
 	t       *Tree
 	layer   string
 	dialect Dialect
-	own     map[string]bool // what this layer has put there
-	gone    map[string]bool // names of entries that say that something is gone
-	later   []*tar.Header   // hard links to later entries
+	// own are the paths that a layer of a container image has made, and gone those of entries
+	// that say that something is gone: as hashes, for paths are long.
+	seed      maphash.Seed
+	own, gone map[uint64]bool
+	// later are hard links to later entries.
+	later     []hardLink
+	laterText int
 }
+
+type hardLink struct{ name, target string }
+
+func (a *applier) hash(path string) uint64 { return maphash.String(a.seed, path) }
 
 func (a *applier) entry(h *tar.Header, offset int64) error {
 	base := path.Base(h.Name)
@@ -134,16 +138,17 @@ func (a *applier) entry(h *tar.Header, offset int64) error {
 			return a.remove(path.Join(path.Dir(h.Name), strings.TrimPrefix(base, whiteout)))
 		}
 	} else if a.dialect == Overlay && a.isWhiteout(h) {
-		a.gone[path.Clean(h.Name)] = true
+		a.gone[a.hash(path.Clean(h.Name))] = true
 		return a.remove(h.Name)
 	}
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return nil
 	}
 	if h.Typeflag == tar.TypeLink {
-		ok, err := a.link(h)
+		l := hardLink{strings.Clone(h.Name), strings.Clone(h.Linkname)}
+		ok, err := a.link(l)
 		if err == nil && !ok {
-			a.later = append(a.later, h)
+			err = a.linkLater(l)
 		}
 		return err
 	}
@@ -157,27 +162,24 @@ func (a *applier) entry(h *tar.Header, offset int64) error {
 // isWhiteout reports whether an engine's entry marks a deletion: a device 0,0, or a hard link
 // to one.
 func (a *applier) isWhiteout(h *tar.Header) bool {
-	return h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0 || h.Typeflag == tar.TypeLink && a.gone[path.Clean(h.Linkname)]
+	return h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0 || h.Typeflag == tar.TypeLink && a.gone[a.hash(path.Clean(h.Linkname))]
 }
 
-// resolve returns the place of an entry. Links in its parents are followed within the tree.
-func (a *applier) resolve(name string) (string, error) { return a.t.Resolve(name, false) }
-
 func (a *applier) put(name string, n *Node) error {
-	at, err := a.resolve(name)
+	// Links in its parents are followed within the tree.
+	at, err := a.t.Resolve(name, false)
 	if err != nil {
 		return err
 	}
-	for p := at; p != "." && p != "" && !a.own[p]; p = path.Dir(p) {
-		a.own[p] = true
+	hides := a.dialect == Overlay && n.IsDir() && n.opaque()
+	if err := a.t.put(at, n, n.IsDir() && !hides); err != nil {
+		return err
 	}
-	if n.IsDir() {
-		hidden := a.dialect == Overlay && n.opaque()
-		if old := a.t.at(at); old != nil && old.IsDir() && !hidden {
-			n.children = old.children
-		}
+	for p := at; a.dialect == OCI && p != "" && !a.own[a.hash(p)]; {
+		a.own[a.hash(p)] = true
+		p = p[:max(strings.LastIndexByte(p, '/'), 0)]
 	}
-	return a.t.Put(at, n)
+	return nil
 }
 
 // opaque reports whether an engine marked a folder as hiding the one below it. It removes the
@@ -193,37 +195,34 @@ func (n *Node) opaque() (hides bool) {
 }
 
 func (a *applier) remove(name string) error {
-	at, err := a.resolve(name)
-	if err != nil {
+	at, err := a.t.Resolve(name, false)
+	if err != nil || at == "" {
 		return err
-	}
-	if len(Split(at)) == 0 {
-		return nil
 	}
 	return a.t.Remove(at)
 }
 
 // hideBelow deletes what lower layers have put into a folder.
 func (a *applier) hideBelow(dir string) error {
-	at, err := a.t.Resolve(dir, true)
+	w, err := a.t.way(dir, true)
 	if err != nil {
 		return err
 	}
-	n := a.t.at(at)
+	n, at := w.last(a.t.root), strings.Join(w.names, "/")
 	if n == nil || !n.IsDir() {
 		return nil
 	}
 	for _, name := range n.Names() {
-		if !a.own[path.Join(at, name)] {
-			delete(n.children, name)
+		if !a.own[a.hash(path.Join(at, name))] {
+			a.t.drop(n, name)
 		}
 	}
 	return nil
 }
 
 // link adds a hard link to a file, if that exists.
-func (a *applier) link(h *tar.Header) (bool, error) {
-	n, err := a.t.Lget(h.Linkname)
+func (a *applier) link(l hardLink) (bool, error) {
+	n, err := a.t.Lget(l.target)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -231,19 +230,30 @@ func (a *applier) link(h *tar.Header) (bool, error) {
 		return false, err
 	}
 	if n.IsDir() {
-		return false, fmt.Errorf("a hard link to the folder %s", h.Linkname)
+		return false, fmt.Errorf("a hard link to the folder %s", bounded.Short(l.target))
 	}
-	return true, a.put(h.Name, n)
+	return true, a.put(l.name, n)
 }
 
-func (a *applier) links() error {
-	for _, h := range a.later {
-		ok, err := a.link(h)
+func (a *applier) linkLater(l hardLink) error {
+	a.later = append(a.later, l)
+	if a.laterText += len(l.name) + len(l.target); a.laterText > maxText {
+		return &bounded.Error{Limit: maxText, What: "bytes of links to later files"}
+	}
+	return nil
+}
+
+func (a *applier) links(ctx context.Context) error {
+	for _, l := range a.later {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		ok, err := a.link(l)
 		if err == nil && !ok {
-			err = fmt.Errorf("a hard link to %s, which does not exist", h.Linkname)
+			err = fmt.Errorf("a hard link to %s, which does not exist", bounded.Short(l.target))
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", h.Name, err)
+			return pathError(l.name, err)
 		}
 	}
 	return nil
@@ -273,7 +283,7 @@ func (a *applier) node(h *tar.Header, offset int64) (*Node, error) {
 	case unix.S_IFDIR:
 		n.children = map[string]*Node{}
 	case unix.S_IFLNK:
-		n.Mode, n.Target = kind|0o777, h.Linkname
+		n.Mode, n.Target = kind|0o777, strings.Clone(h.Linkname)
 	case unix.S_IFCHR, unix.S_IFBLK:
 		n.Major, n.Minor = uint32(h.Devmajor), uint32(h.Devminor)
 	}
@@ -287,7 +297,7 @@ func xattrs(h *tar.Header) map[string]string {
 			if m == nil {
 				m = map[string]string{}
 			}
-			m[name] = v
+			m[strings.Clone(name)] = strings.Clone(v) // not the whole record
 		}
 	}
 	return m

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,11 +11,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy/internal/bounded"
 )
 
 // Read returns the tree of an EROFS image, whose files refer to the image. Images are this
 // server's own templates, so any damage is an error.
-func Read(image string) (*Tree, error) {
+func Read(ctx context.Context, image string) (*Tree, error) {
 	f, err := os.Open(image)
 	if err != nil {
 		return nil, err
@@ -32,34 +35,33 @@ func Read(image string) (*Tree, error) {
 		return nil, fmt.Errorf("map %s: %w", image, err)
 	}
 	defer unix.Munmap(mem)
-	r := &reader{path: image, mem: mem, seen: map[uint64]*Node{}}
+	t := &Tree{}
+	r := &reader{ctx: ctx, t: t, path: image, mem: mem, seen: map[uint64]*Node{}}
 	if err := binary.Read(bytes.NewReader(mem[superOffset:]), binary.LittleEndian, &r.super); err != nil {
 		return nil, err
 	}
 	if r.super.Magic != superMagic || r.super.BlockBits != blockBits {
 		return nil, fmt.Errorf("%s is not an EROFS image with blocks of %d bytes", image, blockSize)
 	}
-	root, err := r.node(uint64(r.super.RootNID), 0)
-	if err != nil {
+	if t.root, err = r.node(uint64(r.super.RootNID), 0); err != nil {
 		return nil, fmt.Errorf("read %s: %w", image, err)
 	}
-	if !root.IsDir() {
+	if !t.root.IsDir() {
 		return nil, fmt.Errorf("read %s: / is not a folder", image)
 	}
-	return &Tree{root}, nil
+	return t, t.memory.flush(ctx)
 }
 
 type reader struct {
+	ctx   context.Context
+	t     *Tree
 	path  string
 	mem   []byte
 	super superblock
-	seen  map[uint64]*Node // files, by the numbers of their inodes
+	seen  map[uint64]*Node // by the numbers of their inodes
 }
 
 var errDamaged = errors.New("the image is damaged")
-
-// maxDepth limits nested folders in a damaged image.
-const maxDepth = 2048
 
 func (r *reader) bytes(at, n int64) ([]byte, error) {
 	if at < 0 || n < 0 || at > int64(len(r.mem)) || n > int64(len(r.mem))-at {
@@ -98,10 +100,13 @@ func (r *reader) inode(nid uint64) (ino extendedInode, end int64, err error) {
 
 func (r *reader) node(nid uint64, depth int) (*Node, error) {
 	if n := r.seen[nid]; n != nil {
+		if n.IsDir() { // only files have several names
+			return nil, errDamaged
+		}
 		return n, nil
 	}
-	if depth > maxDepth {
-		return nil, errDamaged
+	if depth > bounded.MaxDepth {
+		return nil, &bounded.Error{Limit: bounded.MaxDepth, What: "levels of folders"}
 	}
 	ino, end, err := r.inode(nid)
 	if err != nil {
@@ -129,6 +134,7 @@ func (r *reader) node(nid uint64, depth int) (*Node, error) {
 		}
 		n.Target = string(b)
 	case unix.S_IFDIR:
+		r.seen[nid] = n
 		return n, r.dir(n, ino, end, depth)
 	case unix.S_IFCHR, unix.S_IFBLK:
 		n.Major, n.Minor = unix.Major(uint64(ino.Block)), unix.Minor(uint64(ino.Block))
@@ -201,11 +207,23 @@ func (r *reader) dirents(n *Node, block []byte, depth int) error {
 		if name == "." || name == ".." {
 			continue
 		}
+		if len(name) > bounded.MaxName {
+			return errDamaged
+		}
 		child, err := r.node(binary.LittleEndian.Uint64(e), depth+1)
 		if err != nil {
 			return err
 		}
 		n.children[name] = child
+		if err := r.t.resize(r.t.size.plus(child.entry(name))); err != nil {
+			return err
+		}
+		if err := r.t.memory.take(r.ctx, nodeBytes+int64(len(name))); err != nil {
+			return err
+		}
+	}
+	if r.ctx.Err() != nil {
+		return context.Cause(r.ctx)
 	}
 	return nil
 }

@@ -18,10 +18,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy/internal/bounded"
 )
 
-// maxLinks limits the symbolic links on the way to one file, as Linux does.
-const maxLinks = 40
+const (
+	// maxLinks limits the symbolic links on the way to one file, as Linux does, and maxSteps
+	// the names, including those in the links.
+	maxLinks, maxSteps = 40, 1024
+	// MaxFiles limits the names in a tree, and the entries of a layer.
+	MaxFiles = 1_000_000
+	// maxText limits the text of all nodes: names, targets, attributes, and content in memory.
+	maxText = 256 << 20
+)
 
 // A Node is a file. One with several names (hard links) is a single Node. Nodes are shared
 // between a tree and its clones, so only Tree's methods change them, by replacing them.
@@ -64,17 +73,60 @@ func (n *Node) copy() *Node {
 
 // A Tree is a root file system. A tree and its clones may be used by different goroutines, each
 // by one at a time.
-type Tree struct{ root *Node }
+type Tree struct {
+	root   *Node
+	size   size  // of everything below the root
+	made   int64 // folders that were created because they were missing
+	memory account
+}
 
 // New returns an empty tree.
-func New(at time.Time) *Tree { return &Tree{newDir(at)} }
+func New(at time.Time) *Tree { return &Tree{root: newDir(at)} }
+
+// size is how much a part of a tree has of what is limited.
+type size struct{ files, text int64 }
+
+func (s size) plus(o size) size  { return size{s.files + o.files, s.text + o.text} }
+func (s size) minus(o size) size { return size{s.files - o.files, s.text - o.text} }
+
+// entry is the size of a name of a node, without what is below it.
+func (n *Node) entry(name string) size {
+	s := size{1, int64(len(name) + len(n.Target) + len(n.Data.Text))}
+	for k, v := range n.Xattrs {
+		s.text += int64(len(k) + len(v))
+	}
+	return s
+}
+
+// below is the size of what is below a node.
+func (n *Node) below() (s size) {
+	for name, c := range n.children {
+		s = s.plus(c.entry(name)).plus(c.below())
+	}
+	return s
+}
+
+// resize changes the tree's size, and fails if it has grown beyond a limit.
+func (t *Tree) resize(now size) error {
+	before := t.size
+	t.size = now
+	if now.files > MaxFiles && now.files > before.files {
+		return &bounded.Error{Limit: MaxFiles, What: "files"}
+	}
+	if now.text > maxText && now.text > before.text {
+		return &bounded.Error{Limit: maxText, What: "bytes of names, links and attributes"}
+	}
+	return nil
+}
 
 func newDir(at time.Time) *Node {
 	return &Node{Mode: unix.S_IFDIR | 0o755, Time: at.Truncate(time.Second), children: map[string]*Node{}}
 }
 
 // Clone returns a copy that can be changed. It shares files, but not folders, with t.
-func (t *Tree) Clone() *Tree { return &Tree{cloneDir(t.root)} }
+func (t *Tree) Clone() *Tree {
+	return &Tree{root: cloneDir(t.root), size: t.size, memory: t.memory.clone(t.size.files)}
+}
 
 func cloneDir(n *Node) *Node {
 	c := *n
@@ -95,29 +147,61 @@ func (t *Tree) Root() *Node { return t.root }
 // is followed too if follow is set. Missing parts are taken literally. Nothing leads
 // out of the tree.
 func (t *Tree) Resolve(name string, follow bool) (string, error) {
-	done, rest := "", Split(name)
-	for links := 0; len(rest) > 0; {
+	w, err := t.way(name, follow)
+	return strings.Join(w.names, "/"), err
+}
+
+// way is where a path leads: names, each with its node, which is nil for a missing one.
+type way struct {
+	names []string
+	nodes []*Node
+}
+
+func (w *way) last(root *Node) *Node {
+	if len(w.nodes) == 0 {
+		return root
+	}
+	return w.nodes[len(w.nodes)-1]
+}
+
+func (w *way) cut(n int) { w.names, w.nodes = w.names[:n], w.nodes[:n] }
+
+func (t *Tree) way(name string, follow bool) (w way, err error) {
+	if len(name) > bounded.MaxPath {
+		return w, pathError(name, &bounded.Error{Limit: bounded.MaxPath, What: "bytes in a path"})
+	}
+	rest := Split(name)
+	for links, steps := 0, 0; len(rest) > 0; steps++ {
+		if steps == maxSteps {
+			return way{}, pathError(name, &bounded.Error{Limit: maxSteps, What: "names in a path and its links"})
+		}
 		part := rest[0]
 		rest = rest[1:]
 		if part == ".." {
-			done = strings.TrimPrefix(path.Dir("/"+done), "/")
+			w.cut(max(len(w.names)-1, 0))
 			continue
 		}
-		next := path.Join(done, part)
-		n := t.at(next)
+		var n *Node
+		if dir := w.last(t.root); dir != nil {
+			n = dir.children[part]
+		}
 		if n == nil || !n.IsLink() || len(rest) == 0 && !follow {
-			done = next
+			w.names, w.nodes = append(w.names, part), append(w.nodes, n)
 			continue
 		}
 		if links++; links > maxLinks {
-			return "", fmt.Errorf("%s: too many symbolic links", name)
+			return way{}, fmt.Errorf("%s: too many symbolic links", bounded.Short(name))
 		}
 		if path.IsAbs(n.Target) {
-			done = ""
+			w.cut(0)
 		}
 		rest = append(Split(n.Target), rest...)
 	}
-	return done, nil
+	return w, nil
+}
+
+func pathError(name string, err error) error {
+	return fmt.Errorf("%s: %w", bounded.Short(name), err)
 }
 
 // Split splits a path into its parts. Leading slashes and dots are ignored.
@@ -150,11 +234,11 @@ func (t *Tree) Get(name string) (*Node, error) { return t.get(name, true) }
 func (t *Tree) Lget(name string) (*Node, error) { return t.get(name, false) }
 
 func (t *Tree) get(name string, follow bool) (*Node, error) {
-	at, err := t.Resolve(name, follow)
+	w, err := t.way(name, follow)
 	if err != nil {
 		return nil, err
 	}
-	if n := t.at(at); n != nil {
+	if n := w.last(t.root); n != nil {
 		return n, nil
 	}
 	return nil, &fs.PathError{Op: "find", Path: "/" + strings.TrimPrefix(name, "/"), Err: fs.ErrNotExist}
@@ -162,30 +246,55 @@ func (t *Tree) get(name string, follow bool) (*Node, error) {
 
 // Put places a node at a resolved path, replacing what is there, and creates missing
 // parent folders, owned by root.
-func (t *Tree) Put(name string, n *Node) error {
+func (t *Tree) Put(name string, n *Node) error { return t.put(name, n, false) }
+
+// PutFolder places a folder at a resolved path, and keeps the content of an existing
+// one.
+func (t *Tree) PutFolder(name string, n *Node) error { return t.put(name, n, true) }
+
+func (t *Tree) put(name string, n *Node, keep bool) error {
+	if err := bounded.CheckPath(name); err != nil {
+		return pathError(name, err)
+	}
 	parts := Split(name)
 	if len(parts) == 0 {
-		if !n.IsDir() {
-			return errors.New("/ must be a folder")
-		}
-		t.root = n
-		return nil
+		return t.setRoot(n, keep)
 	}
 	dir, err := t.mkdirs(parts[:len(parts)-1], n.Time)
 	if err != nil {
 		return err
 	}
-	dir.children[parts[len(parts)-1]] = n
+	last := strings.Clone(parts[len(parts)-1]) // keeps no longer path in memory
+	now, old := t.size.plus(n.entry(last)), dir.children[last]
+	if old != nil {
+		now = now.minus(old.entry(last))
+	}
+	if keep && old != nil && old.IsDir() {
+		n.children = old.children
+	} else {
+		now = now.plus(n.below())
+		if old != nil {
+			now = now.minus(old.below())
+		}
+	}
+	if err := t.resize(now); err != nil {
+		return pathError(name, err)
+	}
+	dir.children[last] = n
 	return nil
 }
 
-// PutFolder places a folder at a resolved path, and keeps the content of an existing
-// one.
-func (t *Tree) PutFolder(name string, n *Node) error {
-	if old := t.at(name); old != nil && old.IsDir() {
-		n.children = old.children
+func (t *Tree) setRoot(n *Node, keep bool) error {
+	if !n.IsDir() {
+		return errors.New("/ must be a folder")
 	}
-	return t.Put(name, n)
+	if keep {
+		n.children = t.root.children
+	} else if err := t.resize(n.below()); err != nil {
+		return err
+	}
+	t.root = n
+	return nil
 }
 
 // Bare returns a copy that can be changed, without the content of a folder.
@@ -198,7 +307,7 @@ func (n *Node) Bare() *Node {
 }
 
 // Sub returns a tree with a folder as its root.
-func Sub(n *Node) *Tree { return &Tree{cloneDir(n)} }
+func Sub(n *Node) *Tree { return &Tree{root: cloneDir(n), size: n.below()} }
 
 func (t *Tree) mkdirs(parts []string, at time.Time) (*Node, error) {
 	dir := t.root
@@ -206,6 +315,11 @@ func (t *Tree) mkdirs(parts []string, at time.Time) (*Node, error) {
 		next := dir.children[p]
 		if next == nil {
 			next = newDir(at)
+			p = strings.Clone(p)
+			if err := t.resize(t.size.plus(next.entry(p))); err != nil {
+				return nil, pathError(path.Join(parts...), err)
+			}
+			t.made++
 			dir.children[p] = next
 		}
 		if !next.IsDir() {
@@ -218,11 +332,14 @@ func (t *Tree) mkdirs(parts []string, at time.Time) (*Node, error) {
 
 // Mkdir creates a folder and its parents, and returns it. An existing one is unchanged.
 func (t *Tree) Mkdir(name string, at time.Time) (*Node, error) {
-	to, err := t.Resolve(name, true)
+	w, err := t.way(name, true)
+	if err == nil {
+		err = bounded.CheckPath(strings.Join(w.names, "/"))
+	}
 	if err != nil {
 		return nil, err
 	}
-	return t.mkdirs(Split(to), at)
+	return t.mkdirs(w.names, at)
 }
 
 // Change calls f with a copy of the node at a path, and replaces it under all its names.
@@ -235,36 +352,81 @@ func (t *Tree) Change(name string, follow bool, f func(*Node)) error {
 		f(old)
 		return nil
 	}
-	n := old.copy()
-	f(n)
-	replace(t.root, old, n)
+	t.replace(map[*Node]*Node{old: changed(old, f)})
 	return nil
 }
 
-func replace(dir, old, n *Node) {
+// ChangeAll is Change for a path and everything below it.
+func (t *Tree) ChangeAll(name string, f func(*Node)) error {
+	top, err := t.get(name, true)
+	if err != nil {
+		return err
+	}
+	made := map[*Node]*Node{}
+	err = Walk(top, func(_ string, n *Node) error {
+		if n.IsDir() {
+			f(n)
+		} else if made[n] == nil {
+			made[n] = changed(n, f)
+		}
+		return nil
+	})
+	t.replace(made)
+	return err
+}
+
+func changed(n *Node, f func(*Node)) *Node {
+	c := n.copy()
+	f(c)
+	return c
+}
+
+// replace puts other nodes in the place of some files, under all their names.
+func (t *Tree) replace(made map[*Node]*Node) {
+	if len(made) > 0 {
+		replaceIn(t.root, made)
+	}
+}
+
+func replaceIn(dir *Node, made map[*Node]*Node) {
+	if onReplace != nil {
+		onReplace()
+	}
 	for name, c := range dir.children {
-		if c == old {
+		if n := made[c]; n != nil {
 			dir.children[name] = n
 		} else if c.IsDir() {
-			replace(c, old, n)
+			replaceIn(c, made)
 		}
 	}
 }
 
+// onReplace is called for each folder that is searched. Tests set it.
+var onReplace func()
+
 // Remove deletes a path with everything below it, without following a link.
 func (t *Tree) Remove(name string) error {
-	at, err := t.Resolve(name, false)
+	w, err := t.way(name, false)
 	if err != nil {
 		return err
 	}
-	parts := Split(at)
-	if len(parts) == 0 {
+	if len(w.names) == 0 {
 		return errors.New("/ cannot be removed")
 	}
-	if dir := t.at(path.Join(parts[:len(parts)-1]...)); dir != nil {
-		delete(dir.children, parts[len(parts)-1])
+	last := w.names[len(w.names)-1]
+	w.cut(len(w.names) - 1)
+	if dir := w.last(t.root); dir != nil {
+		t.drop(dir, last)
 	}
 	return nil
+}
+
+// drop removes a name from a folder.
+func (t *Tree) drop(dir *Node, name string) {
+	if n := dir.children[name]; n != nil {
+		t.size = t.size.minus(n.entry(name)).minus(n.below())
+		delete(dir.children, name)
+	}
 }
 
 // Walk calls f for a node and everything below it, folders before their content, in the order

@@ -135,7 +135,7 @@ func TestImageHoldsTheTree(t *testing.T) {
 	if err := tr.Write(image, WriteOptions{Xattrs: true}); err != nil {
 		t.Fatal(err)
 	}
-	back, err := Read(image)
+	back, err := Read(t.Context(), image)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestOtherToolsAgree(t *testing.T) {
 			t.Fatalf("%v: %v: %s", argv, err, b)
 		}
 	}
-	back, err := Read(made)
+	back, err := Read(t.Context(), made)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,13 +304,13 @@ func TestDamagedImagesAreErrors(t *testing.T) {
 		if err := os.WriteFile(bad, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = Read(bad) // does not panic, and ends
+		_, _ = Read(t.Context(), bad) // does not panic, and ends
 	}
 	for _, n := range []int{0, 100, superOffset + 10, blockSize, len(good) - blockSize} {
 		if err := os.WriteFile(bad, good[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Read(bad); err == nil {
+		if _, err := Read(t.Context(), bad); err == nil {
 			t.Errorf("%d bytes are an image", n)
 		}
 	}

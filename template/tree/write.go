@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bothy-dev/bothy/internal/bounded"
 )
 
 // WriteOptions configure how an image is written.
@@ -107,7 +109,10 @@ func (w *writer) place() error {
 	for _, i := range w.all {
 		switch {
 		case i.n.IsDir():
-			i.dir = w.folder(i)
+			var err error
+			if i.dir, err = w.folder(i); err != nil {
+				return err
+			}
 			i.size = int64(len(i.dir))
 		case i.n.IsFile():
 			i.size = i.n.Data.Size
@@ -126,13 +131,16 @@ func (w *writer) place() error {
 }
 
 // folder encodes a folder's content: blocks of entries followed by their names.
-func (w *writer) folder(i *inode) []byte {
+func (w *writer) folder(i *inode) ([]byte, error) {
 	type entry struct {
 		name string
 		i    *inode
 	}
 	list := []entry{{".", i}, {"..", w.ids[i.parent]}}
 	for _, name := range i.n.Names() {
+		if len(name) > bounded.MaxName { // it would not fit into a block
+			return nil, pathError(name, &bounded.Error{Limit: bounded.MaxName, What: "bytes in a name"})
+		}
 		list = append(list, entry{name, w.ids[i.n.children[name]]})
 	}
 	slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.name, b.name) })
@@ -157,7 +165,7 @@ func (w *writer) folder(i *inode) []byte {
 			out = append(out, make([]byte, blockSize-used)...)
 		}
 	}
-	return out
+	return out, nil
 }
 
 func direntType(n *Node) byte {

@@ -95,7 +95,7 @@ func setUp(t *testing.T) {
 // importBase gives Docker an image of a template's files and settings.
 func importBase(t *testing.T, image string, tmpl *bothy.Template) {
 	t.Helper()
-	files, err := tree.Read(image)
+	files, err := tree.Read(t.Context(), image)
 	if err != nil {
 		t.Fatal(err)
 	}
