@@ -19,13 +19,13 @@ const (
 	// MaxWindow limits the memory for what a stream refers back to. The highest levels of xz
 	// need it.
 	MaxWindow = 64 << 20
-	// maxRatio is how much longer than its input the output may be, after the first of it:
-	// files of zeros are common and small.
-	maxRatio, freeOutput = 1000, 64 << 20
+	// maxRatio is how much longer than its input the output may be, after the first of it. It is
+	// beyond what gzip can do with a file of zeros.
+	maxRatio, freeOutput = 2000, 64 << 20
 )
 
 // Decompress returns the content of r, which may be compressed with gzip, bzip2, xz or zstd.
-// It may have at most n bytes, and be at most 1,000 times as long as it is compressed. Close
+// It may have at most n bytes, and be at most 2,000 times as long as it is compressed. Close
 // releases memory; it does not close r.
 func Decompress(ctx context.Context, r io.Reader, n int64) (io.ReadCloser, error) {
 	in := &counter{r: alive{ctx, r}}

@@ -82,7 +82,7 @@ func (j *job) unpack(ctx context.Context, n *tree.Node) (*tree.Tree, error) {
 	defer r.Close()
 	plain, err := bounded.Decompress(ctx, r, tree.MaxBytes)
 	if err != nil {
-		return nil, nil // it only looks like an archive
+		return nil, notArchive(err)
 	}
 	defer plain.Close()
 	head := make([]byte, 512)

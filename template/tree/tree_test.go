@@ -20,7 +20,7 @@ import (
 var day = time.Unix(1_700_000_000, 0)
 
 // layer writes a tar of entries to a file.
-func layer(t *testing.T, list ...tar.Header) string {
+func layer(t testing.TB, list ...tar.Header) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
