@@ -43,8 +43,8 @@ func (m *Memory) Hold(ctx context.Context, n int64) error {
 		return nil
 	}
 	if over > 0 && m.job {
-		return bothy.Errorf(bothy.CodeTooLarge, "it needs more than %d MB of %s", most>>20, m.pool.what).
-			WithHint("Do less at once. The operator sets the limit, under `inflight` in the settings.")
+		return bothy.Errorf(bothy.CodeTooLarge, "%s need more than %d MB of the server's memory", m.pool.what, most>>20).
+			WithHint("Use fewer files, or fewer stages at once. The operator sets the limit, under `inflight` in the settings.")
 	}
 	if n > over {
 		if _, err := m.pool.Acquire(ctx, m.project, n-over); err != nil {
@@ -98,6 +98,7 @@ func (m *Memory) End() {
 type Limits struct {
 	// Requests counts requests that end by themselves, and Streams those that stay open.
 	Requests, Streams *Pool
-	// Memory counts the bytes of bodies and answers.
-	Memory *Pool
+	// Memory counts the bytes of bodies and answers, and Trees those of the files that builds
+	// have in memory.
+	Memory, Trees *Pool
 }

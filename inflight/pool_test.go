@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -191,6 +192,58 @@ func TestMemoryGrowsAndIsReleased(t *testing.T) {
 			t.Errorf("%d bytes are held at the end", used)
 		}
 	})
+}
+
+func TestMemoryIsGivenBack(t *testing.T) {
+	p := pool(Bounds{Total: 100, Project: 50})
+	m := p.Memory("a")
+	used := func(want int64) {
+		t.Helper()
+		if got, _ := p.Stats(); got != want {
+			t.Errorf("%d bytes are held, and not %d", got, want)
+		}
+	}
+	for range 7 {
+		if err := m.Hold(t.Context(), 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used(50)
+	m.Give(20) // the 20 that are not counted
+	used(50)
+	m.Give(10)
+	used(40)
+	m.Give(1000)
+	used(0)
+	if err := m.Hold(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	used(10)
+	m.End()
+	m.Give(10)
+	used(0)
+}
+
+func TestAJobHasALimit(t *testing.T) {
+	p := pool(Bounds{Total: 100 << 20, Project: 50 << 20})
+	m := p.Job("a")
+	for range 5 {
+		if err := m.Hold(t.Context(), 10<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := m.Hold(t.Context(), 1)
+	if e := bothy.AsError(err); err == nil || e.Code != bothy.CodeTooLarge || e.Hint == "" || !strings.Contains(e.Detail, "50 MB") {
+		t.Errorf("%v", err)
+	}
+	m.Give(1)
+	if err := m.Hold(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+	m.End()
+	if used, _ := p.Stats(); used != 0 {
+		t.Errorf("%d bytes are held at the end", used)
+	}
 }
 
 // Concurrent requests never exceed the limits, and release everything.

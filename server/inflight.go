@@ -14,7 +14,9 @@ import (
 // a quarter of its file descriptors, within these bounds. Sandboxes need the rest.
 const (
 	memoryShare, leastMemory, mostMemory = 4, 256 << 20, 2 << 30
-	connShare, leastConns, mostConns     = 4, 64, 16384
+	// leastTrees is the least that builds need for the files of a large image.
+	leastTrees                       = 512 << 20
+	connShare, leastConns, mostConns = 4, 64, 16384
 )
 
 // openInflight creates the limits on what requests in flight may hold.
@@ -26,20 +28,29 @@ func (s *Server) openInflight() *inflight.Limits {
 			Waiting: int(c.RequestsPerProject), Wait: time.Duration(c.WaitSeconds) * time.Second,
 		}
 	}
-	memory := c.MemoryMB << 20
-	if memory == 0 {
-		memory = max(min(hostMemory()/memoryShare, mostMemory), leastMemory)
+	memory := func(least int64) inflight.Bounds {
+		total := c.MemoryMB << 20
+		if total == 0 {
+			total = max(min(hostMemory()/memoryShare, mostMemory), least)
+		}
+		ofProject := c.MemoryPerProjectMB << 20
+		if ofProject == 0 {
+			ofProject = total / 2
+		}
+		return bounds(total, ofProject)
 	}
-	ofProject := c.MemoryPerProjectMB << 20
-	if ofProject == 0 {
-		ofProject = memory / 2
-	}
+	trees := memory(leastTrees)
+	trees.Wait = waitForTrees
 	return &inflight.Limits{
 		Requests: inflight.NewPool("requests", bounds(c.Requests, c.RequestsPerProject)),
 		Streams:  inflight.NewPool("streams", bounds(c.Streams, c.StreamsPerProject)),
-		Memory:   inflight.NewPool("bytes of requests and answers", bounds(memory, ofProject)),
+		Memory:   inflight.NewPool("bytes of requests and answers", memory(leastMemory)),
+		Trees:    inflight.NewPool("the files of builds", trees),
 	}
 }
+
+// waitForTrees is how long a build waits for the memory of others.
+const waitForTrees = 2 * time.Minute
 
 func hostMemory() int64 {
 	var info unix.Sysinfo_t
@@ -78,7 +89,7 @@ func (s *Server) held() (all []telemetry.Inflight) {
 	for _, x := range []struct {
 		resource string
 		pool     *inflight.Pool
-	}{{"requests", s.inflight.Requests}, {"streams", s.inflight.Streams}, {"memory_bytes", s.inflight.Memory}} {
+	}{{"requests", s.inflight.Requests}, {"streams", s.inflight.Streams}, {"memory_bytes", s.inflight.Memory}, {"tree_bytes", s.inflight.Trees}} {
 		i := telemetry.Inflight{Resource: x.resource}
 		i.Held, i.Refused = x.pool.Stats()
 		all = append(all, i)

@@ -213,10 +213,10 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	}
 	s.openWebhooks()
 	s.openAgents()
+	s.inflight = s.openInflight()
 	if err := s.openBuilder(); err != nil {
 		return nil, err
 	}
-	s.inflight = s.openInflight()
 	listens, err := s.apiConfig()
 	if err != nil {
 		return nil, err

@@ -22,7 +22,11 @@ func (s *Server) openBuilder() error {
 		Dir: filepath.Join(s.config.Home, "builds"), Cache: s.templates.CacheDir(),
 		Sandboxes: s.lifecycle, Files: s.lifecycle.Files(), Library: s.templates, Seal: s.vault.Seal, Open: s.vault.Open, CABundle: cas,
 		CheckNetwork: func(n bothy.Network) error { return gateway.CheckPolicy(n, nil) }, Log: s.log,
-		Plan:        s.projects.Plan,
+		Plan: s.projects.Plan,
+		Memory: func(ctx context.Context, project string) (context.Context, func()) {
+			m := s.inflight.Trees.Job(project)
+			return bothy.WithMemoryAccount(ctx, m), m.End
+		},
 		Bounded:     func(engine string) bool { return engine == gvisor.Name },
 		MinFreeDisk: s.config.Snapshots.MinFreeDiskMB << 20, Unknown: s.lostBuild,
 	})

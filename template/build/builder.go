@@ -85,6 +85,9 @@ type Options struct {
 	Library    Library
 	// Plan returns a project's plan, which limits what builds request by default. Optional.
 	Plan func(ctx context.Context, project string) (bothy.Plan, error)
+	// Memory returns a context in which the files of a build take memory, until end is called.
+	// Optional.
+	Memory func(ctx context.Context, project string) (in context.Context, end func())
 	// Bounded reports whether root in an engine's sandbox can neither mount nor change its
 	// kernel, so that commands can share a sandbox. Optional: without it each command gets its
 	// own.
@@ -309,6 +312,11 @@ func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error)
 	recipe, err := Dockerfile(strings.NewReader(req.Dockerfile), readOptions(&req))
 	if err != nil {
 		return nil, err
+	}
+	if b.o.Memory != nil {
+		var end func()
+		ctx, end = b.o.Memory(ctx, r.build.ProjectID)
+		defer end()
 	}
 	work, err := os.MkdirTemp(b.work, "build-*")
 	if err != nil {

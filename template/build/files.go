@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/bounded"
 	"github.com/bothy-dev/bothy/template/tree"
 )
@@ -107,8 +108,9 @@ func (j *job) unpack(ctx context.Context, n *tree.Node) (*tree.Tree, error) {
 // notArchive returns nil for a file that only looks like an archive, but not if it asks for too
 // much.
 func notArchive(err error) error {
-	var e *bounded.Error
-	if errors.As(err, &e) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	var limit *bounded.Error
+	var refused *bothy.Error
+	if errors.As(err, &limit) || errors.As(err, &refused) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return nil
