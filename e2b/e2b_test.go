@@ -195,7 +195,7 @@ func TestForControl(t *testing.T) {
 func TestTokens(t *testing.T) {
 	d := New(Services{}, Config{Secret: []byte("a")})
 	other := New(Services{}, Config{Secret: []byte("b")})
-	sb := &bothy.Sandbox{ID: "sbx1", ProjectID: "p"}
+	sb := target{id: "sbx1", sb: &bothy.Sandbox{ID: "sbx1", ProjectID: "p"}}
 	good := d.token(tokenForAgent, "tok_1", "sbx1")
 	for what, token := range map[string]string{
 		"another sandbox's": d.token(tokenForAgent, "tok_1", "sbx2"), "another kind": d.token(tokenForTraffic, "tok_1", "sbx1"),

@@ -27,43 +27,39 @@ const (
 	headerTraffic = "E2b-Traffic-Access-Token"
 )
 
-// target is a port of a sandbox, and whether it has a host name of its own.
+// target is a port of a sandbox. The sandbox is nil if there is none with this id.
 type target struct {
-	id    string
-	port  uint16
-	named bool
-	sb    *bothy.Sandbox
+	id   string
+	port uint16
+	sb   *bothy.Sandbox
 }
 
 // ServePort answers a request for a port of a sandbox in E2B's way, if it is one. The sandbox
 // and the port are those in the host name, or empty.
 func (d *Door) ServePort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) bool {
-	t := target{id: sandbox, port: port, named: sandbox != ""}
+	t := target{id: sandbox, port: port}
+	named := sandbox != ""
 	byHeader := r.Header.Get(headerSandbox) != "" && !forControl(r)
 	switch {
 	case byHeader:
 		t = target{id: bareID(r.Header.Get(headerSandbox)), port: portOf(r.Header.Get(headerPort))}
-	case !t.named && sandboxOf(r.Header.Get(headerAgent)) != "" && !forControl(r): // older clients do not send it
+	case !named && sandboxOf(r.Header.Get(headerAgent)) != "" && !forControl(r): // older clients do not send it
 		t.id, t.port = sandboxOf(r.Header.Get(headerAgent)), agentPort
 		byHeader = true
-	case !t.named && r.URL.Path == "/files" && r.URL.Query().Has("signature"):
+	case !named && isSigned(r):
 		t.id, t.port = d.signedFor(r), agentPort
-	case !t.named:
+	case !named:
 		return false
 	}
 	sb, err := d.Server.Find(r.Context(), t.id)
-	switch {
-	case err != nil && bothy.ErrorCode(err) != bothy.CodeSandboxNotFound && bothy.ErrorCode(err) != bothy.CodeNotFound:
+	if err != nil && bothy.ErrorCode(err) != bothy.CodeSandboxNotFound && bothy.ErrorCode(err) != bothy.CodeNotFound {
 		d.serve(w, r, t, refuseAll(err), nil)
 		return true
-	case err == nil && reachable(sb):
-		t.sb = sb
-		return d.serveTarget(w, r, t, byHeader)
-	case !byHeader && t.port != agentPort && t.port != interpreterPort:
-		return false // the other API reports the sandbox's end
 	}
-	d.serve(w, r, t, refuseAll(notFound(t.id)), nil)
-	return true
+	if err == nil {
+		t.sb = sb
+	}
+	return d.serveTarget(w, r, t, byHeader)
 }
 
 // forControl reports whether a request that names a sandbox in its header is nevertheless for
@@ -89,34 +85,28 @@ func portOf(text string) uint16 {
 }
 
 // reachable reports whether a sandbox is running, or resumes on request.
-func reachable(sb *bothy.Sandbox) bool {
-	switch stateOf(sb.State) {
+func (t target) reachable() bool {
+	if t.sb == nil {
+		return false
+	}
+	switch stateOf(t.sb.State) {
 	case "running":
 		return true
 	case "paused":
-		return sb.AutoResume
+		return t.sb.AutoResume
 	}
 	return false
 }
 
+// serveTarget answers alike for every sandbox, also for one that does not exist, until the
+// request has shown a token.
 func (d *Door) serveTarget(w http.ResponseWriter, r *http.Request, t target, byHeader bool) bool {
-	switch t.port {
-	case agentPort:
+	if t.port == agentPort {
 		d.serveAgent(w, r, t)
 		return true
-	case interpreterPort:
-		if h, ok := d.holderOf(r, t.sb); ok {
-			d.serve(w, r, t, h, d.interpreter(t))
-			return true
-		}
-		if !byHeader && t.sb.Metadata[markName] == "" {
-			return false // the user's own server
-		}
-		d.serve(w, r, t, refuseAll(needsToken(t)), nil)
-		return true
 	}
-	h, ok := d.holderOf(r, t.sb)
-	if !ok && d.public(t.sb) && !hasOtherCredential(r) {
+	h, ok := d.holderOf(r, t)
+	if !ok && t.port != interpreterPort && d.public(t) && !hasOtherCredential(r) {
 		h, ok = publicHolder(t.sb), true
 	}
 	if !ok && !byHeader {
@@ -124,6 +114,10 @@ func (d *Door) serveTarget(w http.ResponseWriter, r *http.Request, t target, byH
 	}
 	if !ok {
 		h = refuseAll(needsToken(t))
+	}
+	if t.port == interpreterPort {
+		d.serve(w, r, t, h, d.interpreter(t))
+		return true
 	}
 	d.serve(w, r, t, h, func(w http.ResponseWriter, r *http.Request) error {
 		stripTokens(r.Header)
@@ -133,9 +127,14 @@ func (d *Door) serveTarget(w http.ResponseWriter, r *http.Request, t target, byH
 	return true
 }
 
-// public reports whether anyone may use a sandbox's ports: that is, if an E2B client created it,
-// and did not ask to close them.
-func (d *Door) public(sb *bothy.Sandbox) bool {
+// public reports whether anyone may use a sandbox's ports now: that is, if it can be reached, an
+// E2B client created it, and did not ask to close them.
+func (d *Door) public(t target) bool {
+	return t.reachable() && d.open(t.sb)
+}
+
+// open reports whether a sandbox was made with ports for everyone.
+func (d *Door) open(sb *bothy.Sandbox) bool {
 	return d.config.PublicPorts && sb.Metadata[markName] != "" && sb.Metadata[markPrivate] == ""
 }
 
@@ -146,20 +145,35 @@ func hasOtherCredential(r *http.Request) bool {
 }
 
 func needsToken(t target) error {
-	return bothy.Errorf(bothy.CodeUnauthenticated, "port %d of sandbox %s needs the token that came with the sandbox", t.port, t.id).
-		WithHint("Send it as %s", headerTraffic)
+	err := bothy.Errorf(bothy.CodeUnauthenticated, "port %d of sandbox %s needs the token that came with the sandbox", t.port, t.id)
+	if t.port == agentPort || t.port == interpreterPort {
+		return err.WithHint("Send the access token as %s; the traffic access token is for other ports", headerAgent)
+	}
+	return err.WithHint("Send it as %s", headerTraffic)
 }
 
-// holderOf finds the caller of a request by a token in its header.
-func (d *Door) holderOf(r *http.Request, sb *bothy.Sandbox) (holder, bool) {
-	for name, what := range map[string]string{headerTraffic: tokenForTraffic, headerAgent: tokenForAgent} {
-		if token := r.Header.Get(name); token != "" {
-			if h, ok := d.byToken(r.Context(), what, sb, token); ok {
-				return h, true
-			}
-		}
+// holderOf finds the caller of a request by a token in its header that opens the port.
+func (d *Door) holderOf(r *http.Request, t target) (holder, bool) {
+	if h, ok := d.byToken(r.Context(), tokenForAgent, t, r.Header.Get(headerAgent)); ok {
+		return h, true
 	}
-	return nil, false
+	if !d.opensByTraffic(r, t) {
+		return nil, false
+	}
+	return d.byToken(r.Context(), tokenForTraffic, t, r.Header.Get(headerTraffic))
+}
+
+// opensByTraffic reports whether a port may be used with the token for visitors. E2B's clients
+// send nothing else to manage contexts of code, so it opens those if visitors need no token.
+func (d *Door) opensByTraffic(r *http.Request, t target) bool {
+	switch t.port {
+	case agentPort:
+		return false
+	case interpreterPort:
+		contexts := r.URL.Path == "/contexts" || strings.HasPrefix(r.URL.Path, "/contexts/")
+		return contexts && (t.sb == nil || d.open(t.sb))
+	}
+	return true
 }
 
 func stripTokens(h http.Header) {
@@ -174,6 +188,9 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, t target, h holder,
 }
 
 func (d *Door) serveCall(w http.ResponseWriter, r *http.Request, t target, c Call, h holder, f Handler) {
+	if !t.reachable() {
+		f = func(http.ResponseWriter, *http.Request) error { return notFound(t.id) }
+	}
 	ctx := context.WithValue(r.Context(), targetKey{}, t)
 	r = r.WithContext(ctx)
 	d.Server.Note(r, t.id, strconv.Itoa(int(t.port))+" "+r.Method+" "+r.URL.Path, "")
@@ -261,25 +278,20 @@ func rewriteForAgent(p *httputil.ProxyRequest) {
 
 func (d *Door) serveAgent(w http.ResponseWriter, r *http.Request, t target) {
 	c, ok := agentCall(r)
-	h, known := d.holderOf(r, t.sb)
+	h, known := d.holderOf(r, t)
 	switch {
+	case !known && isSigned(r):
+		var err error
+		if h, err = d.signed(r, t.sb); err != nil {
+			h = refuseAll(err)
+		}
+	case !known:
+		h = refuseAll(needsToken(t))
 	case r.URL.Path == "/files/compose":
 		h = refuseAll(unsupported("files cannot be joined from parts (/files/compose)").
 			WithHint("Send the file whole to /files, which takes any size"))
 	case !ok:
 		h = refuseAll(bothy.Errorf(bothy.CodeNotFound, "the agent has no %s %s", r.Method, r.URL.Path))
-	case known:
-	case r.URL.Path == "/health":
-		w.WriteHeader(http.StatusNoContent)
-		return
-	case r.URL.Path == "/files" && r.URL.Query().Has("signature"):
-		var err error
-		if h, err = d.signed(r, t.sb); err != nil {
-			h = refuseAll(err)
-		}
-	default:
-		h = refuseAll(bothy.Errorf(bothy.CodeUnauthenticated, "the agent of sandbox %s needs the access token that came with the sandbox", t.id).
-			WithHint("Send it as %s", headerAgent))
 	}
 	d.serveCall(w, r, t, c, h, func(w http.ResponseWriter, r *http.Request) error {
 		plain(r)

@@ -18,8 +18,8 @@ import (
 // The two tokens that a client gets for a sandbox. Each is made from the id of the key that
 // requested it, ends with that key, and is valid for one sandbox only.
 const (
-	tokenForAgent   = "agent"   // for the agent and the code interpreter
-	tokenForTraffic = "traffic" // for the ports
+	tokenForAgent   = "agent"   // for its holder: the agent, the code interpreter and the ports
+	tokenForTraffic = "traffic" // for visitors: the other ports only
 )
 
 func (d *Door) token(what, keyID, sandboxID string) string {
@@ -40,13 +40,16 @@ func sandboxOf(token string) string {
 type holder func(end func(error)) (*bothy.Caller, func(), error)
 
 // byToken finds the caller behind a token for a sandbox; false means that the token
-// is invalid.
-func (d *Door) byToken(ctx context.Context, what string, sb *bothy.Sandbox, token string) (holder, bool) {
+// is invalid. The token says so by itself, whether or not the sandbox exists.
+func (d *Door) byToken(ctx context.Context, what string, t target, token string) (holder, bool) {
 	id, _, _ := strings.Cut(token, ".")
-	if !hmac.Equal([]byte(token), []byte(d.token(what, id, sb.ID))) {
+	if !hmac.Equal([]byte(token), []byte(d.token(what, id, t.id))) {
 		return nil, false
 	}
-	return d.byID(ctx, sb, id), true
+	if t.sb == nil {
+		return refuseAll(notFound(t.id)), true
+	}
+	return d.byID(ctx, t.sb, id), true
 }
 
 func (d *Door) byID(ctx context.Context, sb *bothy.Sandbox, id string) holder {
@@ -75,15 +78,24 @@ func refuseAll(err error) holder {
 	return func(func(error)) (*bothy.Caller, func(), error) { return nil, nil, err }
 }
 
+// isSigned reports whether the address of a file is signed, in place of a token.
+func isSigned(r *http.Request) bool {
+	return r.URL.Path == "/files" && r.URL.Query().Has("signature")
+}
+
 // signed finds the key with whose token the address of a file was signed.
 func (d *Door) signed(r *http.Request, sb *bothy.Sandbox) (holder, error) {
 	q := r.URL.Query()
 	got := q.Get("signature")
+	wrong := bothy.Errorf(bothy.CodeUnauthenticated, "the signature of this address is not valid")
 	if expires := q.Get("signature_expiration"); expires != "" {
 		at, err := strconv.ParseInt(expires, 10, 64)
 		if err != nil || d.now().Unix() > at {
 			return nil, bothy.Errorf(bothy.CodeUnauthenticated, "the signature of this address has expired")
 		}
+	}
+	if sb == nil {
+		return nil, wrong
 	}
 	ids, err := d.Keys.IDs(r.Context(), sb.ProjectID)
 	if err != nil {
@@ -94,7 +106,7 @@ func (d *Door) signed(r *http.Request, sb *bothy.Sandbox) (holder, error) {
 			return d.byID(r.Context(), sb, id), nil
 		}
 	}
-	return nil, bothy.Errorf(bothy.CodeUnauthenticated, "the signature of this address is not valid")
+	return nil, wrong
 }
 
 // signature is a client's signature of the address of a file.

@@ -109,6 +109,42 @@ class Rights(unittest.TestCase):
         self.assertEqual(raw("/execute", b'{"code": "1"}', **where)[0], 401)
         self.assertEqual(raw("/contexts", **where)[0], 401)
 
+    def test_token_for_visitors(self):
+        """The token for traffic opens ports, and neither the agent nor the interpreter."""
+        sandbox = Interpreter.create(timeout=60, network={"allow_public_traffic": False})
+        self.addCleanup(sandbox.kill)
+        sandbox.commands.run("python3 -m http.server 8000", background=True)
+        token = {"E2b_Sandbox_Id": sandbox.sandbox_id, "E2B_Traffic_Access_Token": sandbox.traffic_access_token, "Content_Type": "application/json"}
+        for port, path, data in (("49983", "/process.Process/List", b"{}"), ("49983", "/files?path=/etc/shadow", None), ("49983", "/envs", None),
+                                 ("49983", "/health", None), ("49999", "/execute", b'{"code": "1"}'), ("49999", "/contexts", None)):
+            self.assertEqual(raw(path, data, E2b_Sandbox_Port=port, **token)[0], 401, path)
+            self.assertEqual(raw(path, data, E2b_Sandbox_Port=port, X_Access_Token=sandbox.traffic_access_token, **token)[0], 401, path)
+        until = time.monotonic() + 20
+        while (status := self.status("/", {**token, "E2b_Sandbox_Port": "8000"})) == 502 and time.monotonic() < until:
+            time.sleep(0.1)
+        self.assertEqual(status, 200)
+        self.assertEqual(sandbox.run_code("6 * 7").text, "42")
+
+    def status(self, path, headers):
+        request = urllib.request.Request(URL + path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status
+        except urllib.error.HTTPError as e:
+            return e.code
+
+    def test_nothing_told_to_strangers(self):
+        gone = Sandbox.create(timeout=60)
+        gone.kill()
+        paused = self.create(ADMIN, network={"allow_public_traffic": False})
+        paused.pause()
+        alive = self.create(ADMIN, network={"allow_public_traffic": False})
+        for port, path in (("49983", "/health"), ("49983", "/envs"), ("49999", "/contexts"), ("8000", "/")):
+            answers = {json.dumps(raw(path, E2b_Sandbox_Id=i, E2b_Sandbox_Port=port)).replace(i, "ID")
+                       for i in (gone.sandbox_id, paused.sandbox_id, alive.sandbox_id, "sbx0000000000000000")}
+            self.assertEqual(len(answers), 1, answers)
+            self.assertIn("401", answers.pop())
+
     def test_audit(self):
         sandbox = self.create(ADMIN)
         sandbox.commands.run("echo recorded", user="root")

@@ -192,7 +192,7 @@ class Files(Shared):
         self.assertEqual((status, body), (200, b"content"))
         for_now = self.sandbox.download_url("signed", use_signature_expiration=60)
         self.assertEqual(fetch(for_now), (200, b"content"))
-        self.assertEqual(fetch(for_now.replace("signature_expiration=", "signature_expiration=1"))[0], 502)
+        self.assertEqual(fetch(for_now.replace("signature_expiration=", "signature_expiration=1"))[0], 401)
         form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="u"\r\n\r\nup\r\n--b--\r\n'
         upload = self.sandbox.upload_url("uploaded", use_signature_expiration=60)
         self.assertEqual(fetch(upload, form, Content_Type="multipart/form-data; boundary=b")[0], 200)
@@ -227,8 +227,10 @@ class Agent(Shared):
         self.assertEqual(__import__("json").loads(body)["COLOUR"], "green")
 
     def test_health(self):
-        self.assertEqual(fetch(SERVER + "/health", **self.headers())[0], 204)
-        self.assertEqual(fetch(SERVER + "/health", E2b_Sandbox_Id="sbx0000000000000000", E2b_Sandbox_Port="49983")[0], 502)
+        self.assertEqual(fetch(SERVER + "/health", **self.headers(X_Access_Token=self.token()))[0], 204)
+        # Nothing tells a stranger whether a sandbox exists.
+        self.assertEqual(fetch(SERVER + "/health", **self.headers())[0], 401)
+        self.assertEqual(fetch(SERVER + "/health", E2b_Sandbox_Id="sbx0000000000000000", E2b_Sandbox_Port="49983")[0], 401)
 
     def test_nothing_else(self):
         token = {"X_Access_Token": self.token()}

@@ -1,0 +1,201 @@
+package e2b
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// edgeServer is a server with some sandboxes, which shows their ports as the text "shown".
+type edgeServer struct {
+	Server
+	sandboxes map[string]*bothy.Sandbox
+}
+
+func (s edgeServer) Find(_ context.Context, id string) (*bothy.Sandbox, error) {
+	if sb := s.sandboxes[id]; sb != nil {
+		return sb, nil
+	}
+	return nil, notFound(id)
+}
+
+func (s edgeServer) Alive(context.Context) (alive []*bothy.Sandbox, err error) {
+	for _, sb := range s.sandboxes {
+		if stateOf(sb.State) != "" {
+			alive = append(alive, sb)
+		}
+	}
+	return alive, nil
+}
+
+func (edgeServer) Note(*http.Request, string, string, string) {}
+
+func (edgeServer) ShowPort(w http.ResponseWriter, _ *http.Request, _ string, _ uint16) {
+	_, _ = io.WriteString(w, "shown")
+}
+
+func (edgeServer) ServePort(w http.ResponseWriter, r *http.Request, _ Call, hold func(func(error)) (*bothy.Caller, func(), error), h Handler) {
+	_, release, err := hold(func(error) {})
+	if err == nil {
+		defer release()
+		err = h(w, r)
+	}
+	if err != nil {
+		FailPort(w, r, http.StatusUnauthorized, bothy.AsError(err))
+	}
+}
+
+// edgeKeys has one key, tok_1, in every project.
+type edgeKeys struct{}
+
+func (edgeKeys) IDs(context.Context, string) ([]string, error) { return []string{"tok_1"}, nil }
+
+func (edgeKeys) HoldID(_ context.Context, project, id string, _ func(error)) (*bothy.Caller, func(), error) {
+	if id != "tok_1" {
+		return nil, nil, bothy.Errorf(bothy.CodeUnauthenticated, "the key has ended")
+	}
+	return &bothy.Caller{ProjectID: project, Scopes: []bothy.Scope{bothy.ScopeSandboxesWrite}}, func() {}, nil
+}
+
+// edgeGuests answers every call to an agent.
+type edgeGuests struct{}
+
+func (edgeGuests) GuestHTTP(string, *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("agent"))}, nil
+}
+
+type edgeCode struct{ bothy.CodeService }
+
+func (edgeCode) Contexts(context.Context, string) ([]bothy.CodeContext, error) { return nil, nil }
+
+func (edgeCode) RunCode(context.Context, string, bothy.CodeRequest) (*bothy.CodeResult, error) {
+	return nil, unsupported("code was run")
+}
+
+func edge() *Door {
+	marks := func(more ...string) map[string]string {
+		m := map[string]string{markName: "base"}
+		for _, k := range more {
+			m[k] = "true"
+		}
+		return m
+	}
+	return New(Services{
+		Server: edgeServer{sandboxes: map[string]*bothy.Sandbox{
+			"public":  {ID: "public", ProjectID: "p", State: bothy.StateRunning, Metadata: marks()},
+			"private": {ID: "private", ProjectID: "p", State: bothy.StateRunning, Metadata: marks(markPrivate)},
+			"rest":    {ID: "rest", ProjectID: "q", State: bothy.StateRunning},
+			"asleep":  {ID: "asleep", ProjectID: "p", State: bothy.StatePaused, AutoResume: true, Metadata: marks(markPrivate)},
+			"paused":  {ID: "paused", ProjectID: "p", State: bothy.StatePaused, Metadata: marks()},
+			"dead":    {ID: "dead", ProjectID: "p", State: bothy.StateStopped, Metadata: marks()},
+		}},
+		Keys: edgeKeys{}, Guests: edgeGuests{}, Code: edgeCode{},
+	}, Config{PublicPorts: true, Secret: []byte("s")})
+}
+
+// ask asks for a port, by the header or by its host name. The status is 0 if the other API answers.
+func (d *Door) ask(byName bool, sandbox, port, method, path string, headers map[string]string) (int, string) {
+	r := httptest.NewRequest(method, "http://x"+path, strings.NewReader("{}"))
+	r.Header.Set("Content-Type", "application/json")
+	for k, v := range headers {
+		r.Header.Set(k, v)
+	}
+	name := ""
+	if byName {
+		name = sandbox
+	} else {
+		r.Header.Set(headerSandbox, sandbox)
+		r.Header.Set(headerPort, port)
+	}
+	w := httptest.NewRecorder()
+	if !d.ServePort(w, r, name, portOf(port)) {
+		return 0, ""
+	}
+	return w.Code, strings.ReplaceAll(w.Body.String(), sandbox, "ID")
+}
+
+// TestTrafficToken checks that the token for visitors of ports opens nothing of the agent and
+// runs no code.
+func TestTrafficToken(t *testing.T) {
+	d := edge()
+	for _, c := range []struct {
+		sandbox, port, method, path string
+		visitor, owner              int // the statuses with the token for traffic, and for the agent
+	}{
+		{"private", "8000", "GET", "/", 200, 200},
+		{"private", "49983", "POST", "/process.Process/Start", 401, 200},
+		{"private", "49983", "POST", "/filesystem.Filesystem/Remove", 401, 200},
+		{"private", "49983", "GET", "/files?path=/etc/shadow", 401, 200},
+		{"private", "49983", "GET", "/envs", 401, 200},
+		{"private", "49983", "GET", "/health", 401, 200},
+		{"private", "49999", "POST", "/execute", 401, 501},
+		{"private", "49999", "GET", "/contexts", 401, 200},
+		{"public", "49983", "POST", "/process.Process/Start", 401, 200},
+		{"public", "49999", "POST", "/execute", 401, 501},
+		{"public", "49999", "GET", "/health", 401, 200},
+		{"public", "49999", "GET", "/contexts", 200, 200}, // E2B's clients send nothing else for it
+		{"dead", "49983", "GET", "/health", 401, 502},
+		{"dead", "8000", "GET", "/", 502, 502},
+		{"missing", "8000", "GET", "/", 502, 502},
+	} {
+		for header, want := range map[string]int{headerTraffic: c.visitor, headerAgent: c.owner} {
+			what := map[string]string{headerTraffic: tokenForTraffic, headerAgent: tokenForAgent}[header]
+			token := d.token(what, "tok_1", c.sandbox)
+			if got, said := d.ask(false, c.sandbox, c.port, c.method, c.path, map[string]string{header: token}); got != want {
+				t.Errorf("%s %s:%s%s with the token for the %s: %d %s, want %d", c.method, c.sandbox, c.port, c.path, what, got, said, want)
+			}
+			if what == tokenForTraffic {
+				if got, _ := d.ask(false, c.sandbox, c.port, c.method, c.path, map[string]string{headerAgent: token}); got == 200 {
+					t.Errorf("%s %s:%s%s takes the token for traffic in the other header", c.method, c.sandbox, c.port, c.path)
+				}
+			}
+		}
+	}
+}
+
+// TestNothingToldWithoutToken compares what a stranger is told of sandboxes that run, sleep, are
+// somebody else's, have ended or never were.
+func TestNothingToldWithoutToken(t *testing.T) {
+	d := edge()
+	signed := url.Values{"path": {"/etc/hostname"}, "signature": {"v1_none"}}.Encode()
+	for _, headers := range []map[string]string{
+		nil, {headerAgent: "none"}, {headerTraffic: "none"},
+		{headerAgent: d.token(tokenForAgent, "tok_1", "another")}, {headerTraffic: d.token(tokenForTraffic, "tok_1", "another")},
+		{headerAgent: New(Services{}, Config{Secret: []byte("other")}).token(tokenForAgent, "tok_1", "private")},
+	} {
+		for _, at := range [][2]string{
+			{"49983", "/health"}, {"49983", "/envs"}, {"49983", "/files/compose"}, {"49983", "/none"}, {"49983", "/files?" + signed},
+			{"49983", "/process.Process/List"}, {"49999", "/health"}, {"49999", "/execute"}, {"49999", "/contexts"}, {"49999", "/none"}, {"8000", "/"},
+		} {
+			for _, byName := range []bool{false, true} {
+				status, said := d.ask(byName, "missing", at[0], "GET", at[1], headers)
+				if status != 0 && status != http.StatusUnauthorized {
+					t.Errorf("a sandbox that does not exist answers %d at %v", status, at)
+				}
+				for _, id := range []string{"private", "rest", "asleep", "paused", "dead"} {
+					if got, text := d.ask(byName, id, at[0], "GET", at[1], headers); got != status || text != said {
+						t.Errorf("by name %v, %v: %s answers %d %s, and one that does not exist %d %s", byName, at, id, got, text, status, said)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestSignedAddressOfTheDead checks that a valid signature is told that its sandbox is gone.
+func TestSignedAddressOfTheDead(t *testing.T) {
+	d := edge()
+	for id, want := range map[string]int{"private": 200, "dead": 502, "paused": 502} {
+		q := url.Values{"path": {"a"}, "username": {"user"}}
+		q.Set("signature", signature("GET", q, d.token(tokenForAgent, "tok_1", id)))
+		if got, said := d.ask(false, id, "49983", "GET", "/files?"+q.Encode(), nil); got != want {
+			t.Errorf("%s: %d %s, want %d", id, got, said, want)
+		}
+	}
+}
