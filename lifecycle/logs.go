@@ -7,8 +7,11 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// maxLogBytes limits one response.
-const maxLogBytes = 4 << 20
+// maxLogBytes limits one response. Each entry counts as so much more than its text.
+const (
+	maxLogBytes  = 4 << 20
+	logEntrySize = 128
+)
 
 var errEnough = errors.New("enough")
 
@@ -70,9 +73,9 @@ func (c *logCollector) collect(ctx context.Context, g bothy.Guest, p bothy.Proce
 // add keeps the latest pieces that fit into a response.
 func (c *logCollector) add(e bothy.LogEntry) {
 	c.logs.Items = append(c.logs.Items, e)
-	c.size += len(e.Data)
+	c.size += len(e.Data) + logEntrySize
 	for c.size > maxLogBytes && len(c.logs.Items) > 1 {
-		c.size -= len(c.logs.Items[0].Data)
+		c.size -= len(c.logs.Items[0].Data) + logEntrySize
 		c.logs.Items = c.logs.Items[1:]
 		c.logs.Truncated = true
 	}

@@ -163,10 +163,15 @@ func (c *Client) Adopt(ctx context.Context, id Identity) (*Adopted, error) {
 			return nil, err
 		}
 	}
-	return &Adopted{
-		Version: res.Version, Kernel: res.Kernel, ClockSkew: time.Duration(res.ClockSkewNs), Warnings: res.Warnings,
-	}, nil
+	a := &Adopted{Version: clip(res.Version), Kernel: clip(res.Kernel), ClockSkew: time.Duration(res.ClockSkewNs)}
+	for _, w := range res.Warnings[:min(len(res.Warnings), maxWarnings)] {
+		a.Warnings = append(a.Warnings, clip(w))
+	}
+	return a, nil
 }
+
+// maxWarnings bounds how many warnings of an adoption are passed on: they are logged.
+const maxWarnings = 16
 
 // Victim is a process that was killed to free memory.
 type Victim struct {
@@ -185,7 +190,7 @@ func (c *Client) KillLargest(ctx context.Context, limit int64) (*Victim, error) 
 	if err != nil || !res.Killed {
 		return nil, err
 	}
-	return &Victim{PID: int(res.Pid), Name: res.Name, RSSBytes: res.RssBytes, CommandPID: int(res.CommandPid)}, nil
+	return &Victim{PID: int(res.Pid), Name: clip(res.Name), RSSBytes: res.RssBytes, CommandPID: int(res.CommandPid)}, nil
 }
 
 // Freeze prepares the guest for a snapshot.

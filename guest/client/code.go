@@ -11,8 +11,13 @@ import (
 	"github.com/bothy-dev/bothy/guest/wire/guestpb"
 )
 
-// maxResults bounds how much of the displayed results a blocking RunCode keeps.
-const maxResults = 64 << 20
+// The bounds on the displayed results that a blocking RunCode keeps, and on the text that names a
+// context: every event carries it.
+const (
+	maxResults     = 64 << 20
+	maxResultCount = 10_000
+	maxContextID   = 200
+)
 
 var _ bothy.CodeRunner = (*Client)(nil)
 
@@ -28,7 +33,7 @@ func (c *Client) RunCode(ctx context.Context, req bothy.CodeRequest) (*bothy.Cod
 		}
 		for _, r := range e.Results {
 			n := bundleSize(r)
-			if size += n; dropped || size > maxResults || bothy.TakeMemory(ctx, int64(n)*outputFactor) != nil {
+			if size += n; dropped || size > maxResults || len(res.Results) == maxResultCount || bothy.TakeMemory(ctx, int64(n)*outputFactor) != nil {
 				dropped = true
 			} else {
 				res.Results = append(res.Results, r)
@@ -49,8 +54,9 @@ func (c *Client) RunCode(ctx context.Context, req bothy.CodeRequest) (*bothy.Cod
 	return res, nil
 }
 
+// bundleSize is the memory that a result takes: an empty one is not free.
 func bundleSize(o bothy.CodeOutput) int {
-	n := 0
+	n := (1 + len(o)) * partSize / outputFactor
 	for mime, text := range o {
 		n += len(mime) + len(text)
 	}
@@ -96,7 +102,9 @@ func (c *Client) RunCodeStream(ctx context.Context, req bothy.CodeRequest, fn fu
 			finalEvent(&event, e.Ended)
 			event.Truncated = event.Truncated || skipped
 		case *guestpb.RunResponse_Started_:
-			context = e.Started.GetContextId()
+			if context = e.Started.GetContextId(); len(context) > maxContextID {
+				return unreachable(errTooLong)
+			}
 			continue
 		default:
 			continue

@@ -24,12 +24,13 @@ import (
 const (
 	maxMessage = 4 << 20  // one message of a stream
 	maxDisplay = 32 << 20 // one with displayed results
+	maxAnswer  = 1 << 20  // an answer that is no stream
 	maxError   = 64 << 10
 	maxHeader  = 64 << 10 // of an HTTP answer
 )
 
-// maxUnary is such a bound, too: for a listing with the most entries possible.
-var maxUnary int64 = 64 << 20
+// maxListing is such a bound, too: for a listing with the most entries possible.
+var maxListing = 64 << 20
 
 // call is one HTTP exchange.
 type call struct {
@@ -202,8 +203,9 @@ type rpc struct {
 	retry     bool
 	// long marks calls whose work grows with a folder.
 	long bool
-	// max bounds one message of a stream; maxMessage when 0.
-	max int
+	// max and parts bound one message; if they are 0, maxMessage of a stream, maxAnswer of any
+	// other answer, and maxParts.
+	max, parts int
 }
 
 // unary does a call with one message each way.
@@ -226,18 +228,30 @@ func (c *Client) unary(ctx context.Context, r rpc, req, res proto.Message) error
 		return err
 	}
 	defer http.Body.Close()
-	b, err = readAll(ctx, http.Body, http.ContentLength, maxUnary)
+	b, err = readAll(ctx, http.Body, http.ContentLength, int64(cmp.Or(r.max, maxAnswer)))
+	if err == nil {
+		err = takeParts(ctx, b, res, cmp.Or(r.parts, maxParts))
+	}
 	if bothy.ErrorCode(err) == bothy.CodeRateLimited && !r.retry {
 		// The call was executed: retrying would execute it twice.
 		err = errNoRoom
 	}
 	if err == nil {
-		err = proto.Unmarshal(b, res)
+		err = decode(b, res)
 	}
 	if err != nil {
 		return callError(ctx, err)
 	}
 	return nil
+}
+
+// takeParts reserves memory for the parts of an answer, of which there may be at most most.
+func takeParts(ctx context.Context, b []byte, m proto.Message, most int) error {
+	parts, err := partsOf(b, m.ProtoReflect().Descriptor(), most)
+	if err != nil || parts*partSize <= smallAnswer {
+		return err
+	}
+	return bothy.TakeMemory(ctx, int64(parts)*partSize)
 }
 
 var errTooLong = errors.New("the guest's answer is too long")
@@ -327,9 +341,9 @@ func drain(body io.ReadCloser) error {
 
 // stream is the answer to a call with many messages.
 type stream struct {
-	ctx  context.Context
-	body io.ReadCloser
-	max  int
+	ctx        context.Context
+	body       io.ReadCloser
+	max, parts int
 	// room is the longest message for which there is memory, and full is set if there was none
 	// for a longer one.
 	room int
@@ -354,7 +368,7 @@ func (c *Client) open(ctx context.Context, r rpc, req proto.Message) (*stream, e
 	if err != nil {
 		return nil, err
 	}
-	return &stream{ctx: ctx, body: res.Body, max: cmp.Or(r.max, maxMessage), room: smallAnswer}, nil
+	return &stream{ctx: ctx, body: res.Body, max: cmp.Or(r.max, maxMessage), parts: cmp.Or(r.parts, maxParts), room: smallAnswer}, nil
 }
 
 // next reads a message into m. It returns io.EOF after the last.
@@ -362,35 +376,51 @@ func (s *stream) next(m proto.Message) error {
 	if _, err := io.ReadFull(s.body, s.head[:]); err != nil {
 		return callError(s.ctx, noEOF(err))
 	}
-	size := int(binary.BigEndian.Uint32(s.head[1:]))
-	if size > s.max {
+	size, most, last := int(binary.BigEndian.Uint32(s.head[1:])), s.max, s.head[0]&flagEnd != 0
+	if last {
+		most = maxError
+	}
+	if size > most {
 		return callError(s.ctx, errTooLong)
 	}
-	if size > s.room {
-		if s.full = s.full || bothy.TakeMemory(s.ctx, int64(size-s.room)*outputFactor) != nil; s.full {
-			return s.skip(int64(size))
-		}
-		s.room = size
+	if !s.fits(size) {
+		return s.skip(int64(size))
 	}
 	b, err := readSized(s.body, s.buf, int64(size))
 	if err != nil {
 		return callError(s.ctx, err)
 	}
 	s.buf = b
-	if s.head[0]&flagEnd != 0 {
+	if last {
 		return s.end()
 	}
-	if err := proto.Unmarshal(s.buf, m); err != nil {
+	parts, err := partsOf(b, m.ProtoReflect().Descriptor(), s.parts)
+	if err == nil && !s.fits(size+parts*partSize/outputFactor) {
+		return errNoRoom
+	}
+	if err == nil {
+		err = decode(b, m)
+	}
+	if err != nil {
 		return callError(s.ctx, err)
 	}
 	return nil
 }
 
+// fits reserves memory for a message, and reports whether there is enough.
+func (s *stream) fits(size int) bool {
+	if size <= s.room {
+		return true
+	}
+	if s.full = s.full || bothy.TakeMemory(s.ctx, int64(size-s.room)*outputFactor) != nil; s.full {
+		return false
+	}
+	s.room = size
+	return true
+}
+
 // skip discards a message for which there is no memory.
 func (s *stream) skip(size int64) error {
-	if s.head[0]&flagEnd != 0 {
-		return callError(s.ctx, errTooLong)
-	}
 	if _, err := io.CopyN(io.Discard, s.body, size); err != nil {
 		return callError(s.ctx, noEOF(err))
 	}

@@ -140,7 +140,7 @@ func (c *Client) AllProcesses(ctx context.Context) ([]bothy.ProcessInfo, error) 
 
 func (c *Client) processes(ctx context.Context, req *processpb.ListRequest) ([]bothy.ProcessInfo, error) {
 	var res processpb.ListResponse
-	err := c.unary(ctx, rpc{procedure: processpb.ProcessListProcedure, retry: true}, req, &res)
+	err := c.unary(ctx, rpc{procedure: processpb.ProcessListProcedure, retry: true, max: maxListing, parts: 2 * maxEntries}, req, &res)
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +289,7 @@ func (c *Client) feed(ctx context.Context, pid int, data []byte) {
 // follow passes events on until the stream ends, which it may do before the command only if that
 // was detached.
 func follow(h handlers, detached bool, next func() (*processpb.ProcessEvent, error)) error {
-	ended := false
+	started, ended := false, false
 	for {
 		event, err := next()
 		switch {
@@ -302,9 +302,10 @@ func follow(h handlers, detached bool, next func() (*processpb.ProcessEvent, err
 		}
 		switch e := event.GetEvent().(type) {
 		case *processpb.ProcessEvent_Start:
-			if h.start != nil {
+			if h.start != nil && !started {
 				h.start(int(e.Start.GetPid()))
 			}
+			started = true
 		case *processpb.ProcessEvent_Data:
 			if h.data != nil {
 				err = h.data(pieceOf(e.Data))

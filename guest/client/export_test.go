@@ -1,8 +1,8 @@
 package client
 
-// BoundAnswers limits the length of an answer to n bytes until undo is called.
-func BoundAnswers(n int64) (undo func()) {
-	was := maxUnary
-	maxUnary = n
-	return func() { maxUnary = was }
+// BoundListings limits the length of a listing to n bytes until undo is called.
+func BoundListings(n int) (undo func()) {
+	was := maxListing
+	maxListing = n
+	return func() { maxListing = was }
 }

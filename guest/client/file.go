@@ -88,8 +88,10 @@ func (c *Client) Write(ctx context.Context, path string, r io.Reader, o bothy.Wr
 // List returns the entries of a folder, depth levels deep.
 func (c *Client) List(ctx context.Context, path, user string, depth int) ([]bothy.FileInfo, error) {
 	var res filesystempb.ListDirResponse
-	err := c.unary(ctx, rpc{procedure: filesystempb.FilesystemListDirProcedure, user: user, retry: true, long: true},
-		&filesystempb.ListDirRequest{Path: path, Depth: uint32(max(depth, 1))}, &res)
+	err := c.unary(ctx, rpc{
+		procedure: filesystempb.FilesystemListDirProcedure, user: user, retry: true, long: true,
+		max: maxListing, parts: 2 * maxEntries, // each entry has a time
+	}, &filesystempb.ListDirRequest{Path: path, Depth: uint32(max(depth, 1))}, &res)
 	if err != nil {
 		return nil, err
 	}

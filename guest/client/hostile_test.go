@@ -107,7 +107,7 @@ func TestACompromisedGuestCannotFloodTheHost(t *testing.T) {
 		})
 	}
 	// A listing is read up to its limit, which is lowered here so that the test is fast.
-	t.Cleanup(client.BoundAnswers(4 << 20))
+	t.Cleanup(client.BoundListings(4 << 20))
 	c := takenOver(t, forever)
 	if _, err := c.List(t.Context(), "/", "", 1); bothy.ErrorCode(err) != bothy.CodeGuest {
 		t.Errorf("got %v", err)
