@@ -21,6 +21,15 @@ import (
 // maxMessage limits the size of a message to the agent, as the agent does.
 const maxMessage = 4 << 20
 
+// decodedFactor is how many times as much memory as its bytes a decoded message takes at most: an
+// empty argument has two bytes, and is a string. smallMessage is read before it is accounted for.
+const (
+	decodedFactor = 16
+	smallMessage  = 64 << 10
+)
+
+var errTooLong = bothy.Errorf(bothy.CodeTooLarge, "the request is larger than %d bytes", maxMessage)
+
 // noteCall records for the audit what a call to the agent does: the command that is run, or the
 // paths. It uses the same decoders as the agent, so that both understand the message the same
 // way.
@@ -47,15 +56,9 @@ func (d *Door) noteCall(r *http.Request, t target) error {
 	default:
 		return nil
 	}
-	if err := bothy.TakeMemory(r.Context(), max(r.ContentLength, 0)); err != nil {
-		return err
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxMessage+6))
+	body, err := readMessage(r)
 	if err != nil {
-		return invalid("the request did not arrive whole")
-	}
-	if len(body) > maxMessage+5 {
-		return bothy.Errorf(bothy.CodeTooLarge, "the request is larger than %d bytes", maxMessage)
+		return err
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.ContentLength = int64(len(body))
@@ -65,6 +68,33 @@ func (d *Door) noteCall(r *http.Request, t target) error {
 		d.Server.Note(r, t.id, object, command)
 	}
 	return nil
+}
+
+// readMessage reads the body of a call, as far as there is memory for what it will be decoded to.
+func readMessage(r *http.Request) ([]byte, error) {
+	const most = maxMessage + 5 // with the envelope of a stream
+	var body []byte
+	size, err := r.ContentLength, error(nil)
+	if size < 0 {
+		body, err = io.ReadAll(io.LimitReader(r.Body, smallMessage))
+		if size = int64(len(body)); size == smallMessage {
+			size = most
+		}
+	}
+	if size > most {
+		return nil, errTooLong
+	}
+	if err := bothy.TakeMemory(r.Context(), size*decodedFactor); err != nil {
+		return nil, err
+	}
+	rest, failed := io.ReadAll(io.LimitReader(r.Body, most+1-int64(len(body))))
+	if err != nil || failed != nil {
+		return nil, invalid("the request did not arrive whole")
+	}
+	if body = append(body, rest...); len(body) > most {
+		return nil, errTooLong
+	}
+	return body, nil
 }
 
 // decode decodes the only message of a request: bare, or in the envelope of a stream.
