@@ -15,6 +15,9 @@ import (
 type client struct {
 	*guestConn
 	buf []byte
+	// heads counts what buf takes beyond firstBytes: counted bytes of this connection.
+	heads   *quota
+	counted int64
 	// patience is how long the guest may take for one message.
 	patience time.Duration
 }
@@ -25,7 +28,9 @@ func (c *client) more(limit int) error {
 		return errors.New("the beginning of the connection is too long")
 	}
 	if cap(c.buf)-len(c.buf) < 1024 {
-		c.buf = append(make([]byte, 0, max(4096, 2*cap(c.buf))), c.buf...)
+		if err := c.grow(max(firstBytes, 2*len(c.buf))); err != nil {
+			return err
+		}
 	}
 	room := c.buf[len(c.buf):min(cap(c.buf), limit)]
 	n, err := c.guestConn.Read(room)
@@ -37,6 +42,24 @@ func (c *client) more(limit int) error {
 		err = io.ErrNoProgress
 	}
 	return err
+}
+
+// grow gives buf room for size bytes.
+func (c *client) grow(size int) error {
+	more := int64(size) - firstBytes - c.counted
+	if more > 0 && !c.heads.take(more) {
+		return errors.New("too many connections of the sandbox are saying at once which host they are for")
+	}
+	c.counted += max(more, 0)
+	c.buf = append(make([]byte, 0, size), c.buf...)
+	return nil
+}
+
+// forget gives up what is kept.
+func (c *client) forget() {
+	c.buf = nil
+	c.heads.put(c.counted)
+	c.counted = 0
 }
 
 // Read implements io.Reader over the kept bytes and then the connection.
@@ -52,7 +75,7 @@ func (c *client) Read(p []byte) (int, error) {
 func (c *client) drop(n int) {
 	c.buf = c.buf[n:]
 	if len(c.buf) == 0 {
-		c.buf = nil
+		c.forget()
 	}
 }
 
@@ -236,21 +259,25 @@ func (c *client) forwardBody(r *request, out io.Writer, count func(int)) error {
 
 // forwardTrailer ends a chunked body, with its trailer lines.
 func (c *client) forwardTrailer(out io.Writer, count func(int)) error {
-	b := []byte("0\r\n")
+	text, total := "0\r\n", 0
 	for {
 		line, err := c.line()
 		if err != nil {
 			return err
 		}
-		if _, err := parseFields([]string{line}); line != "" && err != nil || len(b) > maxHead {
+		if _, err := parseFields([]string{line}); line != "" && err != nil || total > maxHead {
 			return refusal("the trailer of the HTTP request is malformed")
 		}
-		b = append(b, line+"\r\n"...)
-		if line == "" {
-			count(len(b))
-			_, err := out.Write(b)
+		text += line + "\r\n"
+		if _, err := io.WriteString(out, text); err != nil {
 			return err
 		}
+		count(len(text))
+		if line == "" {
+			return nil
+		}
+		total += len(text)
+		text = ""
 	}
 }
 

@@ -108,7 +108,13 @@ func (g *Gateway) answerOne(c net.Conn) error {
 	if _, err := io.ReadFull(c, query); err != nil {
 		return err
 	}
+	select {
+	case g.queries <- struct{}{}:
+	case <-g.ctx.Done():
+		return g.ctx.Err()
+	}
 	answer := g.answer(query, false)
+	<-g.queries
 	if answer == nil {
 		return errors.New("not a question")
 	}

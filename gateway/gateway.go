@@ -110,6 +110,9 @@ type Gateway struct {
 
 	egress, ingress atomic.Int64
 
+	// intercepted counts connections, requests those in flight on them, and heads bytes.
+	intercepted, requests, heads quota
+
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -194,6 +197,7 @@ func newGateway(dev bothy.NetDevice, o Options) *Gateway {
 	if o.HostAddrs != nil {
 		g.guard.host = &hostAddrs{list: o.HostAddrs, now: g.clock.Now}
 	}
+	g.intercepted.most, g.requests.most, g.heads.most = maxIntercepted, maxRequests, headBudget
 	g.secrets.Store(&secrets{})
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.lines = newDecisionLog(g.clock)

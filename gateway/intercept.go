@@ -16,13 +16,19 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// idleHTTP is how long an intercepted connection may be idle.
-const idleHTTP = 5 * time.Minute
+const (
+	// idleHTTP is how long an intercepted connection may be idle.
+	idleHTTP = 5 * time.Minute
+	// headTime bounds the head of a request on one.
+	headTime = time.Minute
+)
 
 // intercept impersonates the host of a TLS connection: it terminates TLS with a certificate of
 // the sandbox's own authority, inserts secrets into the requests, and speaks TLS to the real
 // host, which it verifies.
 func (s *session) intercept(name string) error {
+	defer s.g.intercepted.put(1)
+	room := window(s.g.intercepted.held.Load())
 	ca := s.g.secrets.Load().ca
 	conf := &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -31,21 +37,31 @@ func (s *session) intercept(name string) error {
 			return ca.certificate(name)
 		},
 	}
-	transport := s.transport(name)
+	transport := s.transport(name, room)
 	defer transport.CloseIdleConnections()
 	quiet := log.New(io.Discard, "", 0)
 	proxy := &httputil.ReverseProxy{
-		Rewrite:        func(r *httputil.ProxyRequest) { s.rewrite(name, r) },
-		Transport:      wholeAnswers{transport},
-		ModifyResponse: scrubAnswer,
-		FlushInterval:  -1,
-		BufferPool:     proxyBuffers{},
-		ErrorLog:       quiet,
-		ErrorHandler:   s.proxyError,
+		Rewrite:   func(r *httputil.ProxyRequest) { s.rewrite(name, r) },
+		Transport: wholeAnswers{transport},
+		ModifyResponse: func(res *http.Response) error {
+			if countFields(res.Header) > maxFields {
+				return fmt.Errorf("the answer has more than %d header fields", maxFields)
+			}
+			return scrubAnswer(res)
+		},
+		FlushInterval: -1,
+		BufferPool:    proxyBuffers{},
+		ErrorLog:      quiet,
+		ErrorHandler:  s.proxyError,
 	}
 	server := &http.Server{
-		Handler: s.checkHost(name, proxy), TLSConfig: conf, ErrorLog: quiet, IdleTimeout: idleHTTP, ReadHeaderTimeout: idleHTTP,
+		Handler: s.countRequests(s.checkHost(name, proxy)), TLSConfig: conf, ErrorLog: quiet,
+		IdleTimeout: idleHTTP, ReadHeaderTimeout: headTime, MaxHeaderBytes: interceptedHead,
 		BaseContext: func(net.Listener) context.Context { return s.f.ctx },
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: maxFrame,
+			MaxReceiveBufferPerConnection: min(room, bufferDefault), MaxReceiveBufferPerStream: min(room, bufferDefault),
+		},
 	}
 	conn := &countedConn{client: s.guest, f: s.f, closed: make(chan struct{})}
 	_ = server.Serve(&singleListener{conn: tls.Server(conn, conf), closed: conn.closed})
@@ -60,8 +76,8 @@ func (s *session) runIntercepted(forward func() error) error {
 }
 
 // transport connects to the real host. Its first connection is the one made when the guest's was
-// accepted.
-func (s *session) transport(name string) *http.Transport {
+// accepted. It holds up to room bytes of answers that the guest does not read.
+func (s *session) transport(name string, room int) *http.Transport {
 	first := make(chan net.Conn, 1)
 	first <- s.up
 	return &http.Transport{
@@ -77,6 +93,11 @@ func (s *session) transport(name string) *http.Transport {
 		ForceAttemptHTTP2:  true,
 		DisableCompression: true,
 		IdleConnTimeout:    idleHTTP,
+
+		MaxResponseHeaderBytes: interceptedHead,
+		HTTP2: &http.HTTP2Config{
+			MaxReadFrameSize: maxFrame, MaxReceiveBufferPerConnection: room, MaxReceiveBufferPerStream: room,
+		},
 	}
 }
 
@@ -111,6 +132,26 @@ func (c *budgetedConn) Close() error {
 	return c.Conn.Close()
 }
 
+// countRequests bounds the requests in flight of the whole sandbox. One too many is cut off: a
+// guest that reads no answers could make the gateway hold any number of refusals.
+func (s *session) countRequests(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.g.requests.take(1) {
+			s.g.lines.record(s.f.decision("http", refuse("the sandbox has too many requests to hosts with secrets at once (%d)", maxRequests)))
+			panic(http.ErrAbortHandler)
+		}
+		defer s.g.requests.put(1)
+		next.ServeHTTP(w, r)
+	})
+}
+
+func countFields(h http.Header) (n int) {
+	for _, values := range h {
+		n += len(values)
+	}
+	return n
+}
+
 // checkHost accepts only requests for name. The gateway can read this connection, so a request
 // for another host is refused.
 func (s *session) checkHost(name string, next http.Handler) http.Handler {
@@ -119,6 +160,8 @@ func (s *session) checkHost(name string, next http.Handler) http.Handler {
 		switch {
 		case !ok || host != name:
 			s.refuseRequest(w, http.StatusMisdirectedRequest, fmt.Sprintf("the HTTP request is for %s, and the connection is to %s", clip(r.Host), name))
+		case countFields(r.Header) > maxFields:
+			s.refuseRequest(w, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("the HTTP request has more than %d header fields", maxFields))
 		case r.Method == http.MethodTrace || r.Method == http.MethodConnect:
 			// TRACE would send the secret back.
 			s.refuseRequest(w, http.StatusMethodNotAllowed, r.Method+" is not possible to a host that receives a secret")

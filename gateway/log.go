@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 const (
 	// logSize is how many lines a gateway remembers.
 	logSize = 1024
+	// maxReason bounds the text of a line, which may name what a host has said.
+	maxReason = 1000
 	// foldWindow is how long equal decisions are counted instead of written.
 	foldWindow = 10 * time.Second
 	// logBurst and logRate limit the lines that a sandbox can cause: in a burst, and per second
@@ -84,6 +87,9 @@ func (l *decisionLog) record(d bothy.NetworkDecision) {
 		return
 	}
 	d.Time = l.clock.Now().UTC()
+	if len(d.Reason) > maxReason {
+		d.Reason = strings.ToValidUTF8(d.Reason[:maxReason], "") + "…"
+	}
 	if f := l.folds[keyOf(d)]; f != nil && d.Time.Before(f.until) {
 		f.add(d)
 		return

@@ -40,7 +40,8 @@ func (g *Gateway) serveName(f *flow, v verdict, r *tcp.ForwarderRequest) {
 		return
 	}
 	defer guest.Close()
-	s := &session{g: g, f: f, guest: &client{guestConn: guest, patience: g.patience}, up: up, verdict: v, protocol: "tcp"}
+	s := &session{g: g, f: f, guest: &client{guestConn: guest, patience: g.patience, heads: &g.heads}, up: up, verdict: v, protocol: "tcp"}
+	defer s.guest.forget()
 	s.serve()
 }
 
@@ -182,6 +183,9 @@ func (s *session) inspectTLS() (func() error, error) {
 		return nil, err
 	}
 	if s.g.secretHost(sni) {
+		if !s.g.intercepted.take(1) {
+			return nil, fmt.Errorf("the sandbox has too many connections to hosts with secrets (%d)", maxIntercepted)
+		}
 		s.intercepted = true
 		return func() error { return s.intercept(sni) }, nil
 	}
