@@ -9,12 +9,19 @@ import (
 // The methods of bothy.CodeService forward to the guest.
 
 func (s *Service) RunCode(ctx context.Context, id string, req bothy.CodeRequest) (*bothy.CodeResult, error) {
-	return runner(ctx, s, id, bothy.ScopeSandboxesWrite, s.noteCode, func(c bothy.CodeRunner) (*bothy.CodeResult, error) { return c.RunCode(ctx, req) })
+	return runner(ctx, s, id, bothy.ScopeSandboxesWrite, s.noteCode, func(c bothy.CodeRunner) (res *bothy.CodeResult, err error) {
+		// It may first wait for other code in its context.
+		err = s.inTime(ctx, id, req.TimeoutSeconds, false, func(ctx context.Context) (err error) {
+			res, err = c.RunCode(ctx, req)
+			return err
+		})
+		return res, err
+	})
 }
 
 func (s *Service) RunCodeStream(ctx context.Context, id string, req bothy.CodeRequest, fn func(bothy.CodeEvent) error) error {
 	_, err := runner(ctx, s, id, bothy.ScopeSandboxesWrite, s.noteCode, func(c bothy.CodeRunner) (struct{}, error) {
-		return struct{}{}, c.RunCodeStream(ctx, req, fn)
+		return struct{}{}, s.inTime(ctx, id, req.TimeoutSeconds, false, func(ctx context.Context) error { return c.RunCodeStream(ctx, req, fn) })
 	})
 	return err
 }

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
@@ -13,14 +14,33 @@ func (s *Service) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*
 	if err := checkExec(req); err != nil {
 		return nil, err
 	}
-	return get(ctx, s, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) (*bothy.ExecResult, error) { return g.Exec(ctx, req) })
+	return get(ctx, s, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) (res *bothy.ExecResult, err error) {
+		err = s.inTime(ctx, id, req.TimeoutSeconds, !req.Background, func(ctx context.Context) (err error) {
+			res, err = g.Exec(ctx, req)
+			return err
+		})
+		return res, err
+	})
+}
+
+// inTime makes a call to a sandbox that is in use, which the guest ends after some seconds if they
+// are not 0.
+func (s *Service) inTime(ctx context.Context, id string, seconds float64, mustEnd bool, call func(context.Context) error) error {
+	l := s.instance(id)
+	if l == nil || seconds <= 0 {
+		return call(ctx)
+	}
+	return s.machines.InTime(ctx, l, time.Duration(seconds*float64(time.Second)), mustEnd, call)
 }
 
 func (s *Service) ExecStream(ctx context.Context, id string, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error {
 	if err := checkExec(req); err != nil {
 		return err
 	}
-	return s.use(ctx, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) error { return g.ExecStream(ctx, req, fn) })
+	return s.use(ctx, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) error {
+		// Its end comes after all of the output, which may wait for a slow reader.
+		return s.inTime(ctx, id, req.TimeoutSeconds, false, func(ctx context.Context) error { return g.ExecStream(ctx, req, fn) })
+	})
 }
 
 func (s *Service) Processes(ctx context.Context, id string) ([]bothy.ProcessInfo, error) {

@@ -186,3 +186,107 @@ func TestACommandInAHungSandboxTimesOut(t *testing.T) {
 		t.Errorf("it failed with %v", err)
 	}
 }
+
+// deaf is a guest whose kernel hangs: commands do not end, not even by their time-out.
+type deaf struct {
+	*guest
+	bothy.CodeRunner
+	clock   *clock
+	answers atomic.Bool
+	// took is how long the last call was waited for.
+	took atomic.Int64
+}
+
+func (g *deaf) WaitReady(ctx context.Context) error {
+	if g.answers.Load() {
+		return nil
+	}
+	return context.DeadlineExceeded
+}
+
+func (g *deaf) Exec(ctx context.Context, _ bothy.ExecRequest) (*bothy.ExecResult, error) {
+	begun := g.clock.Now()
+	<-ctx.Done()
+	g.took.Store(int64(g.clock.Now().Sub(begun)))
+	return nil, bothy.Errorf(bothy.CodeCommandCancelled, "the command was killed because its request was cancelled").Because(ctx.Err())
+}
+
+func (g *deaf) ExecStream(ctx context.Context, req bothy.ExecRequest, _ func(bothy.ExecEvent) error) error {
+	_, err := g.Exec(ctx, req)
+	return err
+}
+
+func (g *deaf) RunCode(ctx context.Context, _ bothy.CodeRequest) (*bothy.CodeResult, error) {
+	_, err := g.Exec(ctx, bothy.ExecRequest{})
+	return nil, err
+}
+
+// deafWorld has a sandbox whose guest is deaf.
+func deafWorld(t *testing.T) (w *world, id string, g *deaf) {
+	w = newWorld(t)
+	g = &deaf{clock: w.clock}
+	g.answers.Store(true)
+	w.change = func(o *lifecycle.Options) {
+		o.NewGuest = func(_ func(context.Context) (net.Conn, error), key string) bothy.Guest {
+			g.guest = w.guests.add(key)
+			return g
+		}
+	}
+	w.restart()
+	return w, w.create(bothy.SandboxCreate{TimeoutSeconds: seconds(0)}).ID, g
+}
+
+// TestATimeOutCountsOutsideToo has calls with a time-out to a sandbox that hangs.
+func TestATimeOutCountsOutsideToo(t *testing.T) {
+	w, id, g := deafWorld(t)
+	g.answers.Store(false)
+	command := bothy.ExecRequest{Command: bothy.Command{Line: "x"}, TimeoutSeconds: 5}
+	for what, call := range map[string]func() error{
+		"exec": func() error { _, err := w.Exec(w.me(), id, command); return err },
+		"a stream": func() error {
+			return w.ExecStream(w.me(), id, command, func(bothy.ExecEvent) error { return nil })
+		},
+		"code": func() error {
+			_, err := w.RunCode(w.me(), id, bothy.CodeRequest{Code: "x", TimeoutSeconds: 5})
+			return err
+		},
+	} {
+		err := w.passing(what, async(call))
+		if took := time.Duration(g.took.Load()); took < 5*time.Second || took > 12*time.Second {
+			t.Errorf("%s with a time-out of 5 s is given up after %v", what, took)
+		}
+		wantCode(t, err, bothy.CodeGuest)
+		if e := bothy.AsError(err); e.RetryAfter == 0 || e.Hint == "" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestAnOverdueCommandInASandboxThatAnswers is that of a busy host, or of a guest that lies.
+func TestAnOverdueCommandInASandboxThatAnswers(t *testing.T) {
+	w, id, g := deafWorld(t)
+	err := w.passing("exec", async(func() error {
+		_, err := w.Exec(w.me(), id, bothy.ExecRequest{Command: bothy.Command{Line: "x"}, TimeoutSeconds: 5})
+		return err
+	}))
+	wantCode(t, err, bothy.CodeGuest)
+	if took := time.Duration(g.took.Load()); took < 30*time.Second || took > 45*time.Second {
+		t.Errorf("a command that does not end is given up after %v", took)
+	}
+	ctx, leave := context.WithCancel(w.me())
+	code := async(func() error {
+		_, err := w.RunCode(ctx, id, bothy.CodeRequest{Code: "x", TimeoutSeconds: 5})
+		return err
+	})
+	for range 100 {
+		time.Sleep(time.Millisecond)
+		w.clock.pass(time.Second)
+	}
+	select {
+	case err := <-code:
+		t.Fatalf("code that waits for other code is given up: %v", err)
+	default:
+	}
+	leave()
+	wantCode(t, <-code, bothy.CodeCommandCancelled)
+}

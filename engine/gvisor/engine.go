@@ -77,7 +77,7 @@ type Engine struct {
 	nets    *netns.Client
 	uids    *uid.Pool
 	log     *slog.Logger
-	// controlTime, if not zero, replaces all time limits of sentries, for tests.
+	// controlTime, if not zero, replaces the constant and the limit of a restore, for tests.
 	controlTime time.Duration
 
 	mu sync.Mutex

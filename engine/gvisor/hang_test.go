@@ -70,6 +70,34 @@ func TestHungKernelIsGivenUp(t *testing.T) {
 	}
 }
 
+// TestKernelThatHangsHalfwayIsGivenUp stops a sentry once it has paused its kernel. How long it may
+// take depends on how much there is to write, and how long it may do nothing does not.
+func TestKernelThatHangsHalfwayIsGivenUp(t *testing.T) {
+	dir, parent := newPlace(t)
+	e := newEngine(t, dir, parent)
+	e.(*gvisor.Engine).SetControlTime(2 * time.Second)
+	large := spec("hangs")
+	large.Limits.DiskMB = 4096
+	m, err := e.Start(t.Context(), large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Destroy(context.Background()) })
+	m.(bothy.Announcer).Announced(t.Context())
+	o := bothy.SnapshotOptions{FilesTar: filepath.Join(t.TempDir(), "files.tar"), OnPaused: func() {
+		if err := unix.Kill(sentryOf(t, m), unix.SIGSTOP); err != nil {
+			t.Error(err)
+		}
+	}}
+	err = within(t, "a snapshot", func() error { return m.Snapshot(t.Context(), o) })
+	if be := bothy.AsError(err); be.Code != bothy.CodeEngine || be.Hint == "" {
+		t.Errorf("the snapshot fails with %v", err)
+	}
+	if err := within(t, "destroy", func() error { return m.Destroy(t.Context()) }); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDestroyEndsAPendingSnapshot destroys a machine while its snapshot waits for the kernel.
 func TestDestroyEndsAPendingSnapshot(t *testing.T) {
 	m := startHung(t, time.Hour)

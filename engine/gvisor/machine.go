@@ -368,5 +368,5 @@ func (m *Machine) Freeze(context.Context) error { return m.group.SetFrozen(true)
 
 // Thaw lets it continue.
 func (m *Machine) Thaw(context.Context) error {
-	return errors.Join(m.group.SetFrozen(false), m.unpause())
+	return errors.Join(m.group.SetFrozen(false), m.unpause(m.e.control()))
 }

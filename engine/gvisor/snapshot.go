@@ -37,7 +37,11 @@ func (m *Machine) Snapshot(_ context.Context, o bothy.SnapshotOptions) error {
 	if err == nil && o.Stop {
 		return nil
 	}
-	return errors.Join(err, m.unpause(), i.cut())
+	within := m.e.control()
+	if errors.As(err, &hung{}) {
+		within = min(within, hungTime) // it has had its time
+	}
+	return errors.Join(err, m.unpause(within), i.cut())
 }
 
 // prepare does what can be done while the machine is running. The image has no files
@@ -83,7 +87,7 @@ func (m *Machine) checkpoint(i *image, small bool) error {
 	if used, err := m.group.MemoryUsed(); err == nil {
 		bytes = used
 	}
-	return m.do(timeFor(bytes), driver.Op{Name: driver.OpCheckpoint, Small: small}, i.files...)
+	return m.do(m.e.timeFor(bytes), driver.Op{Name: driver.OpCheckpoint, Small: small}, sizeOf(i.files), i.files...)
 }
 
 // diskFull restores the error number of an error that the sentry sent as text. If a state file
@@ -110,7 +114,7 @@ func (m *Machine) writeFiles(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(m.sendFiles(tar, timeFor(int64(limits.DiskMB)<<20)), tar.Close()); err != nil {
+	if err := errors.Join(m.sendFiles(tar, m.e.timeFor(int64(limits.DiskMB)<<20)), tar.Close()); err != nil {
 		return fmt.Errorf("read the files of %s: %w", m.ID(), diskFull(err, filepath.Dir(path)))
 	}
 	return nil
@@ -122,7 +126,7 @@ func (m *Machine) sendFiles(to io.Writer, within time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return pipe.end(m.do(within, driver.Op{Name: driver.OpTar, Container: m.sb.ID}, pipe.in))
+	return pipe.end(m.do(within, driver.Op{Name: driver.OpTar, Container: m.sb.ID}, pipe.copied.Load, pipe.in))
 }
 
 // pausedMark is a file that exists in a machine's folder while the kernel may
@@ -138,7 +142,7 @@ func (m *Machine) pause() error {
 	if err != nil || !begun {
 		return err
 	}
-	if err := m.do(controlTime, driver.Op{Name: driver.OpPause}); err != nil {
+	if err := m.do(m.e.control(), driver.Op{Name: driver.OpPause}, nil); err != nil {
 		return errors.Join(fmt.Errorf("pause %s: %w", m.id, err), m.endPause(err))
 	}
 	return nil
@@ -174,7 +178,7 @@ func (m *Machine) endPause(why error) error {
 	return errors.Join(m.restoreLimits(), os.Remove(filepath.Join(m.dir, pausedMark)))
 }
 
-func (m *Machine) unpause() error {
+func (m *Machine) unpause(within time.Duration) error {
 	m.steering.Lock()
 	defer m.steering.Unlock()
 	m.mu.Lock()
@@ -184,7 +188,7 @@ func (m *Machine) unpause() error {
 	}
 	limited := m.restoreLimits()
 	m.mu.Unlock()
-	if err := m.do(controlTime, driver.Op{Name: driver.OpResume}); err != nil {
+	if err := m.do(within, driver.Op{Name: driver.OpResume}, nil); err != nil {
 		return errors.Join(limited, fmt.Errorf("let %s go on: %w", m.id, err))
 	}
 	m.mu.Lock()
@@ -200,7 +204,7 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 	if err != nil {
 		return nil, damaged(err)
 	}
-	within := timeFor(all)
+	within := e.timeFor(all)
 	if e.controlTime > 0 {
 		within = e.controlTime
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,8 @@ type tarPipe struct {
 	in   *os.File
 	out  *os.File
 	done chan error
+	// copied is how many bytes have come.
+	copied atomic.Int64
 }
 
 // newTarPipe starts copying to w, which gets everything before end returns.
@@ -27,11 +30,23 @@ func newTarPipe(w io.Writer) (*tarPipe, error) {
 	_, _ = unix.FcntlInt(in.Fd(), unix.F_SETPIPE_SZ, 1<<20)
 	p := &tarPipe{in: in, out: r, done: make(chan error, 1)}
 	go func() {
-		_, err := io.Copy(w, r)
+		_, err := io.Copy(w, counting{r, &p.copied})
 		// A sentry must notice when its output is no longer read.
 		p.done <- errors.Join(err, r.Close())
 	}()
 	return p, nil
+}
+
+// counting counts what is read.
+type counting struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c counting) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // end waits until all of the sentry's output was read. If the sentry failed, it does not wait.

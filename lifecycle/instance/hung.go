@@ -115,13 +115,8 @@ func (s *Machines) watchAnswers(l *Instance) {
 func (s *Machines) lookForAnswer(l *Instance) {
 	c := &l.conns
 	used := s.o.Background.Err() == nil && l.Activity.inUse() && s.owner.Runs(l)
-	standing := l.Activity.isFalling() || l.frozenForSnapshot.Load() > 0 || l.IsSuspended()
-	failed := false
-	if used && !standing {
-		ctx, cancel := context.WithTimeout(s.o.Background, s.o.Patience(l.Engine, answerPatience))
-		failed = l.Guest.WaitReady(ctx) != nil
-		cancel()
-	}
+	standing := l.stands()
+	failed := used && !standing && !s.answers(s.o.Background, l, answerPatience)
 	c.mu.Lock()
 	switch {
 	case !used:
@@ -144,6 +139,18 @@ func (s *Machines) lookForAnswer(l *Instance) {
 		s.o.Log.Error("a sandbox does not respond; cancelling the calls that wait for it", "sandbox", l.ID)
 		c.cut()
 	}
+}
+
+// stands reports whether a sandbox stands still because the server makes it.
+func (l *Instance) stands() bool {
+	return l.Activity.isFalling() || l.frozenForSnapshot.Load() > 0 || l.IsSuspended()
+}
+
+// answers reports whether a sandbox responds within a time.
+func (s *Machines) answers(ctx context.Context, l *Instance, within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Patience(l.Engine, within))
+	defer cancel()
+	return l.Guest.WaitReady(ctx) == nil
 }
 
 // isHung reports whether the sandbox failed to respond at the last checks.
