@@ -43,7 +43,9 @@ func (s *handlers) streamEvents(w http.ResponseWriter, r *http.Request, ctx cont
 	switch {
 	case middleware.EndedBy(ctx) != nil:
 		s.endEvents(w, r, es, middleware.EndedBy(ctx))
-	case ctx.Err() != nil: // the caller or the server is leaving: there is nobody to tell
+	case ctx.Err() != nil && s.Closing():
+		s.endByClosing(w, r, es, err)
+	case ctx.Err() != nil: // the caller has left: there is nobody to tell
 		if bothy.ErrorCode(err) == bothy.CodeCommandCancelled {
 			middleware.Note(r.Context(), problem.Of(err))
 		}
@@ -54,6 +56,24 @@ func (s *handlers) streamEvents(w http.ResponseWriter, r *http.Request, ctx cont
 		s.endEvents(w, r, es, err)
 	}
 }
+
+// endByClosing tells the caller that the server ends a stream. One that was cut off was perhaps
+// more than that: it must not look as if it could be requested again.
+func (s *handlers) endByClosing(w http.ResponseWriter, r *http.Request, es *eventStream, err error) {
+	closing := bothy.Errorf(bothy.CodeShuttingDown, "the server is shutting down").
+		WithHint("Connect again in a moment: sandboxes keep running, and the next server finds them.")
+	closing.RetryAfter = reconnectAfter
+	if r.Context().Err() != nil {
+		es.begin()
+	}
+	if bothy.ErrorCode(err) != bothy.CodeCommandCancelled {
+		err = closing
+	}
+	s.endEvents(w, r, es, err)
+}
+
+// reconnectAfter is how long a server takes to restart.
+const reconnectAfter = 2 * time.Second
 
 // endEvents reports an error: by the answer's status, or by a last event.
 func (s *handlers) endEvents(w http.ResponseWriter, r *http.Request, es *eventStream, err error) {

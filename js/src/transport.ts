@@ -31,7 +31,10 @@ export interface BothyOptions {
   browserLogin?: boolean;
   /** How long to wait for an answer to a call that has no time-out of its own. Default 60; 0 means for ever. */
   requestTimeoutSeconds?: number;
-  /** How often a safe call is tried again after a failure that may pass. Default 3. */
+  /**
+   * How often a safe call is tried again after a failure that may pass. Default 3, and for up to
+   * 25 seconds where nothing listens at the address: a server may be restarting.
+   */
   maxRetries?: number;
   /** Headers to send with every request. */
   headers?: Record<string, string>;
@@ -86,6 +89,8 @@ const nature: Nature = { sleep, random: Math.random };
 export const startSeconds = 300;
 
 const maxDelaySeconds = 30;
+/** How long to wait for a server that takes no connections. */
+const refusedMs = 25_000;
 const passing = new Set([429, 502, 503, 504]);
 /** Statuses that say that nothing was done. */
 const refused = new Set([429, 503]);
@@ -234,7 +239,11 @@ export class Transport {
 
   /** Waits between two tries. */
   pause(attempt: number, signal?: AbortSignal): Promise<void> {
-    return this.#nature.sleep(Math.min(100 * 2 ** attempt, 5000) * (0.5 + this.#nature.random() / 2), signal);
+    return this.#nature.sleep(this.#pauseMs(attempt), signal);
+  }
+
+  #pauseMs(attempt: number): number {
+    return Math.min(100 * 2 ** attempt, 5000) * (0.5 + this.#nature.random() / 2);
   }
 
   /** Sends a request and returns the parsed JSON of the answer. */
@@ -287,14 +296,26 @@ export class Transport {
   async #withRetries<T>(call: Call, attempt: Attempt<T>): Promise<T> {
     const keyed: Call = { ...call, headers: { ...idempotencyKey(call), ...call.headers } };
     const max = isStream(call.body) ? 0 : (this.#options.maxRetries ?? 3);
-    for (let n = 0; ; n++) {
+    const patience = isStream(call.body) ? 0 : this.#refusedPatience(call);
+    for (let n = 0, waited = 0; ; n++) {
       try {
         return await this.#once(keyed, attempt);
       } catch (error) {
-        if (n >= max || !mayPass(error, call.repeatable ?? true)) throw error;
-        await this.#backOff(n, error, call.signal);
+        if (!mayPass(error, call.repeatable ?? true)) throw error;
+        const pause = this.#backOff(n, error);
+        const wait = error instanceof ConnectionError && reason(error) === "ECONNREFUSED" && waited + pause <= patience;
+        if (n >= max && !wait) throw error;
+        await this.#nature.sleep(pause, call.signal);
+        waited += pause;
       }
     }
+  }
+
+  /** Milliseconds to wait for a server that takes no connections. */
+  #refusedPatience(call: Call): number {
+    if (this.#options.maxRetries !== undefined) return 0;
+    const seconds = call.timeoutSeconds ?? this.#options.requestTimeoutSeconds ?? 60;
+    return seconds > 0 ? Math.min(refusedMs, seconds * 1000) : refusedMs;
   }
 
   async #once<T>(call: Call, attempt: Attempt<T>): Promise<T> {
@@ -311,11 +332,11 @@ export class Transport {
     }
   }
 
-  async #backOff(n: number, error: unknown, signal?: AbortSignal): Promise<void> {
+  #backOff(n: number, error: unknown): number {
     const asked = error instanceof BothyError ? error.retryAfterSeconds : undefined;
-    if (asked === undefined) return this.pause(n, signal);
+    if (asked === undefined) return this.#pauseMs(n);
     if (asked > maxDelaySeconds) throw error;
-    return this.#nature.sleep(asked * 1000, signal);
+    return asked * 1000;
   }
 
   async #send(call: Call, deadline: Deadline): Promise<Response> {
@@ -351,8 +372,14 @@ export class Transport {
 
 function parseData(event: ServerEvent): unknown {
   const value: unknown = JSON.parse(event.data);
-  if (event.event === "error") throw errorFromProblem(fromWire(value));
+  if (event.event === "error") throw errorOfStream(errorFromProblem(fromWire(value)));
   return value;
+}
+
+/** When the server shuts down the connection ends, and what it showed does not: one may join it again. */
+function errorOfStream(error: BothyError): BothyError {
+  if (error.code !== "shutting_down") return error;
+  return new ConnectionError({ code: error.code, detail: error.detail, hint: error.hint, cause: error });
 }
 
 /**

@@ -11,6 +11,12 @@ from ._errors import BothyError, ConnectionFailedError, RequestTimeoutError
 LONGEST_PAUSE = 30.0
 """Seconds; a server that asks for more is not waited for."""
 
+RETRIES = 4
+"""How often a call is retried unless the client says otherwise."""
+
+REFUSED_PATIENCE = 25.0
+"""Seconds to wait for a server that takes no connections, as one does that is restarting."""
+
 _REFUSED = frozenset({429, 503})
 _GATEWAY = frozenset({502, 504})
 _FINAL_CODES = frozenset({"quota_exceeded", "engine_unavailable"})
@@ -25,6 +31,16 @@ def failure_of(error: httpx.TransportError, url: str) -> BothyError:
     if isinstance(error, httpx.TimeoutException):
         return RequestTimeoutError(f"{url} did not answer in time: {_text(error)}")
     return ConnectionFailedError(f"the connection to {url} broke: {_text(error)}")
+
+
+def was_refused(error: BaseException | None) -> bool:
+    """Tell whether nothing listened at the address: the request was not sent."""
+    if isinstance(error, ConnectionRefusedError):
+        return True
+    if error is None:
+        return False
+    several: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    return any(map(was_refused, (*several, error.__cause__ or error.__context__)))
 
 
 def pause_after_break(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ._errors import error_from_problem
+from ._errors import BothyError, ConnectionFailedError, error_from_problem
 
 
 class EventParser:
@@ -57,5 +57,13 @@ class EventParser:
         if not isinstance(event, dict):
             return None
         if name == "error":
-            raise error_from_problem(event)
+            raise _error(event)
         return event
+
+
+def _error(event: dict[str, Any]) -> BothyError:
+    error = error_from_problem(event)
+    if error.code != "shutting_down":
+        return error
+    # The connection ends, and what it showed does not: one may join it again.
+    return ConnectionFailedError(error.detail, code=error.code, hint=error.hint)

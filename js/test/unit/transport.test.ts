@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import * as bothy from "bothy";
 import { type Nature, Transport } from "#internal/transport.js";
-import { FakeServer, events, hangUp, json, noContent, problem, sandbox } from "./fake.js";
+import { FakeServer, events, hangUp, json, noContent, problem, sandbox, sendEvents } from "./fake.js";
 
 /** A transport whose pauses take no time and are written down. */
 function patient(fake: { url: string }, options: bothy.BothyOptions = {}): { transport: Transport; pauses: number[] } {
@@ -116,13 +116,36 @@ test("a server that is not there is reported with its address and a hint", async
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   server.close();
   await once(server, "close");
-  const { transport, pauses } = patient({ url });
-  await assert.rejects(transport.json({ method: "POST", path: "/v1/x", repeatable: false }), (error: bothy.BothyError) => {
-    assert.ok(error instanceof bothy.ConnectionError);
-    assert.match(error.message, new RegExp(`${url} failed: ECONNREFUSED.*bothy up`));
-    return true;
+  for (const [options, least, most] of [[{}, 20_000, 25_000], [{ requestTimeoutSeconds: 6 }, 2_000, 6_000], [{ maxRetries: 3 }, 700, 700]] as const) {
+    const { transport, pauses } = patient({ url }, options);
+    await assert.rejects(transport.json({ method: "POST", path: "/v1/x", repeatable: false }), (error: bothy.BothyError) => {
+      assert.ok(error instanceof bothy.ConnectionError);
+      assert.match(error.message, new RegExp(`${url} failed: ECONNREFUSED.*bothy up`));
+      return true;
+    });
+    // Nothing was sent, so trying again was safe: the server may be restarting.
+    const waited = pauses.reduce((sum, ms) => sum + ms, 0);
+    assert.ok(waited >= least && waited <= most, `it is waited for ${waited} ms with ${JSON.stringify(options)}`);
+  }
+});
+
+test("a stream that a server ends because it shuts down ends with an error", async () => {
+  await using fake = await FakeServer.start();
+  const closing = { status: 503, code: "shutting_down", detail: "the server is shutting down", hint: "Connect again." };
+  fake.on("GET /v1/sandboxes/sbx_1/files/watch", (_, response) => {
+    sendEvents(response, { type: "create", path: "/a", name: "a" });
+    response.end(`event: error\ndata: ${JSON.stringify(closing)}\n\n`);
   });
-  assert.equal(pauses.length, 3, "nothing was sent, so trying again was safe");
+  const { transport } = patient(fake);
+  const sbx = new bothy.Sandbox(transport, { id: "sbx_1" } as bothy.SandboxInfo);
+  const seen: string[] = [];
+  await assert.rejects(
+    (async () => {
+      for await (const change of await sbx.files.watch("/")) seen.push(change.path);
+    })(),
+    (error: bothy.BothyError) => error instanceof bothy.ConnectionError && error.code === "shutting_down",
+  );
+  assert.deepEqual(seen, ["/a"]);
 });
 
 test("a stream that was handed in is not sent twice", async () => {

@@ -32,7 +32,14 @@ from .._errors import (
 )
 from .._io import blocking as io
 from .._recipe import TemplateRecipe
-from .._retry import failure_of, pause_after_answer, pause_after_break
+from .._retry import (
+    REFUSED_PATIENCE,
+    RETRIES,
+    failure_of,
+    pause_after_answer,
+    pause_after_break,
+    was_refused,
+)
 from .._sse import EventParser
 from .._types import (
     AgentAttachment,
@@ -114,7 +121,8 @@ class Client:
         url: The server's address; otherwise ``BOTHY_URL`` or the file of ``bothy up``.
         api_key: The key; otherwise ``BOTHY_API_KEY`` or the file of ``bothy up``.
         timeout_seconds: How long the server may take to answer an ordinary call.
-        max_retries: How often a call that is safe to repeat is retried.
+        max_retries: How often a call that is safe to repeat is retried, by default 4 times, and
+            where nothing listens at the address for up to 25 seconds: a server may be restarting.
         transport: Another way to send requests, for tests and proxies.
 
     Raises:
@@ -127,12 +135,13 @@ class Client:
         api_key: str | None = None,
         *,
         timeout_seconds: float = 60.0,
-        max_retries: int = 4,
+        max_retries: int | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._credentials = find_credentials(url, api_key)
         self._timeout_seconds = timeout_seconds
-        self._max_retries = max_retries
+        self._max_retries = RETRIES if max_retries is None else max_retries
+        self._refused_patience = REFUSED_PATIENCE if max_retries is None else 0.0
         self._transport = transport
         self._connections: httpx.Client | None = self._connect()
         self._closed = False
@@ -1042,11 +1051,15 @@ class Client:
         keyed = request.keyed and request.method in _KEYED
         key = (request.key or new_key()) if keyed else None
         repeatable = (request.method in _REPEATABLE or key is not None) and not request.once
-        attempt = 0
+        attempt, waited = 0, 0.0
+        seconds = self._seconds(request.patience)
+        most = self._refused_patience if seconds is None else min(self._refused_patience, seconds)
         while True:
+            refused = False
             try:
                 response = self._send(request, key)
             except httpx.TransportError as error:
+                refused = was_refused(error)
                 failure = failure_of(error, self.url)
                 pause = pause_after_break(error, attempt, repeatable=repeatable)
                 cause: Exception | None = error
@@ -1058,10 +1071,13 @@ class Client:
                     failure, attempt, repeatable=repeatable, once=request.once
                 )
                 cause = None
-            if pause is None or attempt >= self._max_retries:
+            if pause is None:
+                raise failure from cause
+            if attempt >= self._max_retries and not (refused and waited + pause <= most):
                 raise failure from cause
             io.sleep(pause)
             attempt += 1
+            waited += pause
 
     def _send(self, request: Request, key: str | None) -> httpx.Response:
         connections = self._connected()
@@ -1078,9 +1094,11 @@ class Client:
         )
         return connections.send(built, stream=True)
 
+    def _seconds(self, patience: Patience) -> float | None:
+        return self._timeout_seconds if patience == "default" else patience
+
     def _limits(self, patience: Patience) -> httpx.Timeout:
-        seconds = self._timeout_seconds if patience == "default" else patience
-        return httpx.Timeout(seconds, connect=CONNECT_TIMEOUT_SECONDS, pool=None)
+        return httpx.Timeout(self._seconds(patience), connect=CONNECT_TIMEOUT_SECONDS, pool=None)
 
     def _connected(self) -> httpx.Client:
         if self._closed:

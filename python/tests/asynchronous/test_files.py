@@ -88,6 +88,19 @@ async def test_watch(fake: FakeServer, sbx: AsyncSandbox) -> None:
     assert fake.calls("GET", "/watch")[0].query == {"path": "/d", "recursive": "true"}
 
 
+async def test_watch_ends_with_the_server(fake: FakeServer, sbx: AsyncSandbox) -> None:
+    def script(exchange: Exchange) -> Iterator[dict[str, Any]]:
+        yield {"type": "create", "path": "/d/x", "name": "x"}
+        yield {"_event": "error", "status": 503, "code": "shutting_down", "detail": "it stops"}
+
+    fake.scripts["watch"] = script
+    seen = []
+    with pytest.raises(ConnectionFailedError, match="it stops") as caught:
+        async for change in sbx.files.watch("/d"):
+            seen.append(change.name)
+    assert seen == ["x"] and caught.value.code == "shutting_down"
+
+
 async def test_upload_and_download_a_file(
     fake: FakeServer, sbx: AsyncSandbox, tmp_path: Path
 ) -> None:

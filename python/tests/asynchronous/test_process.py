@@ -65,6 +65,19 @@ async def test_dropped_stream_is_joined_with_nothing_lost_or_doubled(
 
 
 @pytest.mark.usefixtures("no_pause")
+async def test_output_is_joined_again_at_the_next_server(
+    fake: FakeServer, sbx: AsyncSandbox
+) -> None:
+    closing = {"_event": "error", "status": 503, "code": "shutting_down", "detail": "it stops"}
+    fake.outputs = [
+        lambda _: iter([out("a"), closing]),
+        lambda _: iter([out("b", 1), final()]),
+    ]
+    events = [event async for event in sbx.process(42).stream()]
+    assert "".join(event.data for event in events) == "ab"
+
+
+@pytest.mark.usefixtures("no_pause")
 async def test_character_that_is_cut_by_a_drop(fake: FakeServer, sbx: AsyncSandbox) -> None:
     euro = "€".encode()
 

@@ -134,6 +134,29 @@ async def test_server_that_is_not_there(pauses: list[float], fake: FakeServer) -
     assert isinstance(caught.value, ConnectionError) and len(pauses) == 2
 
 
+async def test_server_that_restarts(pauses: list[float], fake: FakeServer) -> None:
+    fake.close()
+    async with AsyncClient() as client:
+        with pytest.raises(ConnectionFailedError, match="bothy up"):
+            await client.request("POST", "/v1/sandboxes", json={})
+        assert 20 <= sum(pauses) <= 25
+        assert max(pauses) <= 5
+    pauses.clear()
+    async with AsyncClient(timeout_seconds=6) as client:
+        with pytest.raises(ConnectionFailedError):
+            await client.request("GET", "/v1/limits")
+    assert sum(pauses) <= 6
+
+
+async def test_name_that_does_not_exist_is_not_waited_for(
+    pauses: list[float], fake: FakeServer
+) -> None:
+    async with AsyncClient("http://bothy.invalid:1", "key") as client:
+        with pytest.raises(ConnectionFailedError):
+            await client.request("GET", "/v1/limits")
+    assert len(pauses) == 4
+
+
 async def test_answer_without_content(fake: FakeServer, client: AsyncClient) -> None:
     fake.next_answers = [Answer(204), as_json({"items": [], "next_cursor": ""})]
     assert await client.request("DELETE", "/v1/x") is None

@@ -135,6 +135,29 @@ def test_server_that_is_not_there(pauses: list[float], fake: FakeServer) -> None
     assert isinstance(caught.value, ConnectionError) and len(pauses) == 2
 
 
+def test_server_that_restarts(pauses: list[float], fake: FakeServer) -> None:
+    fake.close()
+    with Client() as client:
+        with pytest.raises(ConnectionFailedError, match="bothy up"):
+            client.request("POST", "/v1/sandboxes", json={})
+        assert 20 <= sum(pauses) <= 25
+        assert max(pauses) <= 5
+    pauses.clear()
+    with Client(timeout_seconds=6) as client:
+        with pytest.raises(ConnectionFailedError):
+            client.request("GET", "/v1/limits")
+    assert sum(pauses) <= 6
+
+
+def test_name_that_does_not_exist_is_not_waited_for(
+    pauses: list[float], fake: FakeServer
+) -> None:
+    with Client("http://bothy.invalid:1", "key") as client:
+        with pytest.raises(ConnectionFailedError):
+            client.request("GET", "/v1/limits")
+    assert len(pauses) == 4
+
+
 def test_answer_without_content(fake: FakeServer, client: Client) -> None:
     fake.next_answers = [Answer(204), as_json({"items": [], "next_cursor": ""})]
     assert client.request("DELETE", "/v1/x") is None
