@@ -570,16 +570,6 @@ func (g *Group) Processes() ([]int, error) {
 // file was opened or after that.
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
 
-// Threads returns the numbers of the threads in the group.
-func (g *Group) Threads() ([]int, error) {
-	file := "tasks"
-	if g.p.v2 != "" {
-		file = "cgroup.threads"
-	}
-	text, err := g.read("cpu", file)
-	return numbers(text), err
-}
-
 // numbers returns the numbers in a file of the host's kernel.
 func numbers(text string) (found []int) {
 	for _, f := range strings.Fields(text) {

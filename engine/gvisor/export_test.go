@@ -4,8 +4,6 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bothy-dev/bothy/engine/cgroup"
 )
 
@@ -16,25 +14,6 @@ func RemoveParent(name string) error {
 		return err
 	}
 	return p.Remove()
-}
-
-// SetBootCPUs pins each booting machine to one of these processors until the returned function is called,
-// after those machines have ended or are released.
-func SetBootCPUs(all unix.CPUSet) (undo func()) {
-	bootCPUs.mu.Lock()
-	defer bootCPUs.mu.Unlock()
-	before := bootCPUs.on
-	bootCPUs.all, bootCPUs.on = all, map[int]int{}
-	for cpu := range len(all) * 64 {
-		if all.IsSet(cpu) {
-			bootCPUs.on[cpu] = 0
-		}
-	}
-	return func() {
-		bootCPUs.mu.Lock()
-		defer bootCPUs.mu.Unlock()
-		bootCPUs.on = before
-	}
 }
 
 // SetConfiner makes another program start sentries until the returned function is called.

@@ -41,14 +41,13 @@ type Machine struct {
 	// before mu. A kernel that hangs keeps it for long, so nothing else waits for it.
 	steering sync.Mutex
 
-	mu       sync.Mutex
-	limits   bothy.Limits
-	tap      *os.File      // opened but not yet handed out
-	notify   *os.File      // see spawn; nil when it was read
-	affinity *bootAffinity // nil if it was another server's
-	ending   bool          // Destroy was called
-	exit     bothy.Exit
-	tasks    tasks
+	mu     sync.Mutex
+	limits bothy.Limits
+	tap    *os.File // opened but not yet handed out
+	notify *os.File // see spawn; nil when it was read
+	ending bool     // Destroy was called
+	exit   bothy.Exit
+	tasks  tasks
 	// lenient is the time until which memory above the limit is no reason to kill, because a
 	// snapshot used it. See restoreLimits.
 	lenient time.Time
@@ -141,7 +140,6 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 	if err := m.group.SetFrozen(false); err != nil {
 		e.log.Warn("cannot thaw a machine that was found again", "sandbox", id, "error", err)
 	}
-	bootCPUs.releaseFound(m.group)
 	if _, err := os.Stat(filepath.Join(m.dir, pausedMark)); err == nil {
 		m.tasks = unsure
 		if err := m.restoreLimits(); err != nil {
@@ -183,7 +181,6 @@ func (m *Machine) Announced(ctx context.Context) {
 	notify.SetReadDeadline(time.Now().Add(announceTimeout))
 	defer context.AfterFunc(ctx, func() { notify.SetReadDeadline(time.Now()) })()
 	notify.Read(make([]byte, 1)) // whatever happened, process 1 is asked next
-	m.affinity.releaseSoon()
 }
 
 // netDevice is a tap. Its file is non-blocking, so a waiting reader holds no
@@ -278,7 +275,6 @@ func (m *Machine) release() error {
 	m.proc.Close()
 	m.group.Kill()
 	err := errors.Join(m.group.Remove(), m.e.uids.Release(m.uid, m.dir), os.RemoveAll(m.dir))
-	m.affinity.release()
 	m.kept.Release()
 	m.e.releaseName(m.sb.ID)
 	m.releaseID()
@@ -332,7 +328,6 @@ func (m *Machine) SetLimits(_ context.Context, l bothy.Limits) error {
 	defer m.steering.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.affinity.releaseSoon()
 	before := m.limits
 	m.limits = l
 	err := m.restoreLimits()

@@ -15,7 +15,6 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/cgroup"
-	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 	"github.com/bothy-dev/bothy/engine/process"
 )
 
@@ -23,18 +22,17 @@ import (
 // but no container. Its folder, its cgroup and the library's sandbox share its name. A
 // machine that was started without a spare uses its own id as the name.
 type preparedSentry struct {
-	e        *Engine
-	name     string
-	kind     bothy.MachineSpec
-	dir      string
-	sentry   program
-	uid      int // the sentry's user and group on the host
-	tap      *os.File
-	packets  *os.File // the sentry's end of the network device, until it is handed over
-	notify   *os.File // see spawn
-	group    *cgroup.Group
-	affinity *bootAffinity
-	sb       *sandbox.Sandbox
+	e       *Engine
+	name    string
+	kind    bothy.MachineSpec
+	dir     string
+	sentry  program
+	uid     int // the sentry's user and group on the host
+	tap     *os.File
+	packets *os.File // the sentry's end of the network device, until it is handed over
+	notify  *os.File // see spawn
+	group   *cgroup.Group
+	sb      *sandbox.Sandbox
 	// destroy ends the sentry and frees everything it holds.
 	destroy func()
 }
@@ -64,15 +62,11 @@ func (e *Engine) prepareSentry(name string, spec bothy.MachineSpec, sentry progr
 	p.tap, p.packets = dev.Tap, dev.Socket
 	undo.Add(func() { p.tap.Close(); p.packets.Close() })
 
-	undo.Add(func() { p.affinity.release() })
 	// The kernel and process 1 start with all processors: no user code runs before SetLimits.
 	if p.group, err = e.cgroups.Create(name, startLimits(spec.Limits)); err != nil {
 		return nil, err
 	}
 	undo.Add(func() { p.group.Kill(); p.group.Remove() })
-	if !e.off[tuning.BootAffinity] {
-		p.affinity = bootCPUs.reserve(p.group)
-	}
 	if p.sb, p.notify, err = e.spawn(p, spec, dev.Namespace); err != nil {
 		return nil, err
 	}
@@ -110,7 +104,6 @@ func (e *Engine) Prepare(ctx context.Context, spec bothy.MachineSpec) error {
 	if err != nil {
 		return engine.StartError("gVisor", "engine.prepare", err)
 	}
-	p.affinity.release()
 	if err := ctx.Err(); err != nil {
 		p.destroy()
 		return err

@@ -211,7 +211,6 @@ func (e *Engine) Restore(ctx context.Context, spec bothy.MachineSpec, dir string
 	rctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	m, err := e.launch(rctx, spec, func(p *preparedSentry) error {
-		p.affinity.release() // a kernel is loaded by several threads
 		if err := p.group.SetLimits(restoring(spec.Limits, state)); err != nil {
 			return err
 		}

@@ -24,7 +24,6 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/engine/gvisor/driver"
-	"github.com/bothy-dev/bothy/engine/gvisor/entry"
 	"github.com/bothy-dev/bothy/engine/gvisor/launcher"
 	"github.com/bothy-dev/bothy/engine/gvisor/processor"
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
@@ -47,7 +46,7 @@ func (e *Engine) spawn(p *preparedSentry, spec bothy.MachineSpec, ns *os.File) (
 	}
 	undo := cleanup.Make(func() { notify.Close() })
 	defer undo.Clean()
-	pid, err := s.start(p.sentry.path, p.group, ns, p.affinity, p.uid)
+	pid, err := s.start(p.sentry.path, p.group, ns, p.uid)
 	if err != nil {
 		return nil, nil, fmt.Errorf("start the sentry: %w", err)
 	}
@@ -204,7 +203,7 @@ func (s *spawning) bootArgs(more ...string) []string {
 // env returns the environment of a sentry. It contains the number of processors and their
 // features, and disables names for memory areas.
 func (s *spawning) env() []string {
-	env := append(s.off.Env(), entry.ProcessorsEnv+"="+strconv.Itoa(runtime.NumCPU()))
+	env := s.off.Env()
 	if !s.off[tuning.GoDebug] {
 		env = append(env, "GODEBUG=containermaxprocs=0,updatemaxprocs=0,decoratemappings=0")
 	}
@@ -214,10 +213,9 @@ func (s *spawning) env() []string {
 	return env
 }
 
-// start starts the sentry in its namespaces, its cgroup and with its boot affinity, and
-// returns its pid. On the host it has its own user, in a user namespace that maps only this
+// start starts the sentry in its namespaces and its cgroup, and returns its pid. On the host it has its own user, in a user namespace that maps only this
 // user as root, until it has sandboxed itself.
-func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bootAffinity, user int) (pid int, err error) {
+func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, user int) (pid int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return 0, err
@@ -236,7 +234,6 @@ func (s *spawning) start(program string, group *cgroup.Group, ns *os.File, b *bo
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			return err
 		}
-		b.enter()
 		return group.Enter()
 	}
 	keepFiles()

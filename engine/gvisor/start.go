@@ -89,7 +89,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 		return nil, err
 	}
 	p.packets.Close()
-	m.tap, m.notify, m.affinity = p.tap, p.notify, p.affinity
+	m.tap, m.notify = p.tap, p.notify
 	undo.Release()
 	return m, nil
 }

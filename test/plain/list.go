@@ -13,6 +13,5 @@ var list = []exception{
 	{name: name{"test/e2e", "TestWhiteoutsAreFiles"}, Why: "files in memory are not limited"},
 	{name: name{"test/e2e", "TestForkBombs/shell"}, Why: "the idle neighbour is frozen and may end, as above", Sometimes: true},
 	{name: name{"test/e2e", "TestForkBombs/python"}, Why: "the idle neighbour is frozen and may end, as above", Sometimes: true},
-	{name: name{"test/e2e", "TestKernelPollsBetweenSystemCalls"}, Why: "a sentry that is started on one of few processors never polls", Sometimes: true},
 	{name: name{"test/e2e", "TestMemoryBombs"}, Why: "a process that allocates faster than the limit is checked is not slowed down", Sometimes: true},
 }

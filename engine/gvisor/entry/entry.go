@@ -46,9 +46,6 @@ func Main() error {
 		if tuning.On(tuning.Processors) {
 			fixProcessors()
 		}
-		if tuning.On(tuning.FastPath) {
-			delayFastPath()
-		}
 	}
 	narrow(os.Args)
 	patchLater()

@@ -33,10 +33,6 @@ const notifiesAllocations = true
 // argument of the last such call.
 func onSetProcessors(f func(n int) int) { gomaxprocs.OnSet = f }
 
-// delayFastPathUntil makes the library busy-wait for system calls once wait has returned, in a
-// process that will then have n processors.
-func delayFastPathUntil(n int, wait func()) { systrap.DelayFastPath(n, wait) }
-
 // setExtraProcessors tells the library how many processors this process has for itself.
 func setExtraProcessors(n int) { systrap.ExtraProcessors = n }
 

@@ -23,8 +23,6 @@ const notifiesAllocations = false
 
 func onSetProcessors(func(n int) int) {}
 
-func delayFastPathUntil(int, func()) {}
-
 func setExtraProcessors(int) {}
 
 func onStaticFile(func(data string) string) {}

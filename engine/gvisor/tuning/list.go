@@ -3,33 +3,30 @@ package tuning
 // The names of those that the server or package entry checks. Patches check theirs in the
 // library.
 const (
-	BootAffinity = "boot-affinity"
-	Confiner     = "confiner"
-	Processor    = "processor"
-	Descriptors  = "descriptors"
-	WriteAhead   = "write-ahead"
-	GuestEnv     = "guest-env"
-	GoDebug      = "go-debug"
-	Garbage      = "garbage"
-	Processors   = "processors"
-	LatePatch    = "late-patch"
-	EarlyClose   = "early-close"
-	Announce     = "announce"
-	Batch        = "batch"
-	Splice       = "splice"
-	Naps         = "naps"
-	Clock        = "clock"
-	Filter       = "filter"
-	StubFilters  = "stub-filters"
-	TracePoints  = "trace-points"
-	Trim         = "trim"
-	Warm         = "warm"
-	FastPath     = "fast-path"
+	Confiner    = "confiner"
+	Processor   = "processor"
+	Descriptors = "descriptors"
+	WriteAhead  = "write-ahead"
+	GuestEnv    = "guest-env"
+	GoDebug     = "go-debug"
+	Garbage     = "garbage"
+	Processors  = "processors"
+	LatePatch   = "late-patch"
+	EarlyClose  = "early-close"
+	Announce    = "announce"
+	Batch       = "batch"
+	Splice      = "splice"
+	Naps        = "naps"
+	Clock       = "clock"
+	Filter      = "filter"
+	StubFilters = "stub-filters"
+	TracePoints = "trace-points"
+	Trim        = "trim"
+	Warm        = "warm"
 )
 
 // All lists every optimisation. Prespawned sentries have a setting of the server (pool.spares).
 var All = []Optimisation{
-	{Name: BootAffinity, Where: "affinity.go", Does: "A sentry boots on one processor, and keeps it until soon after its guest listens."},
 	{Name: Confiner, Where: "launcher", Does: "A program of one page makes a sentry's namespaces and gives up its capabilities before it starts."},
 	{Name: Processor, Where: "patches/1016-processor-features-told.patch", Does: "A sentry is told what the processor can do, instead of asking it 300 times."},
 	{Name: Descriptors, Where: "spawn.go", Does: "A sentry inherits a table of descriptors that is large enough for all it opens."},
@@ -52,7 +49,6 @@ var All = []Optimisation{
 	{Name: Warm, Where: "entry/warm.go", Does: "A sentry that waits makes processes, has memory at hand and looks at its types."},
 
 	{Name: StubFilters, Where: "patches/0001-stub-filters-compiled-ahead.patch", Does: "The filters of the processes in which programs run are compiled ahead."},
-	{Name: FastPath, Where: "patches/0021-fast-path-after-birth.patch", Does: "The platform waits awake for system calls, also for a sentry that boots on one processor."},
 	{Name: "one-packet", Where: "patches/0002-one-packet-received-first.patch", Does: "One packet is received at a time, and more where more come."},
 	{Name: "foreign-table", Where: "patches/0003-foreign-syscall-table-on-demand.patch", Does: "The system calls of another kind of processor are listed on demand."},
 	{Name: "ambient", Where: "patches/0004-ambient-capabilities-cleared-once.patch", Does: "Ambient capabilities that cannot be there are not cleared."},
