@@ -55,9 +55,6 @@ func Main() error {
 	if tuning.On(tuning.Filter) {
 		presetFilter()
 	}
-	if tuning.On(tuning.StubFilters) {
-		presetStubFilters()
-	}
 	if tuning.On(tuning.TracePoints) {
 		skipTracePoints()
 	}

@@ -4,4 +4,4 @@ package entry
 
 import "gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 
-var compiledFilters, compiledStubFilters []precompiledseccomp.Program
+var compiledFilters []precompiledseccomp.Program

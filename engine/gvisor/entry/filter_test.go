@@ -8,19 +8,14 @@ import (
 	"fmt"
 	"go/format"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/abi/linux"
-	"gvisor.dev/gvisor/pkg/bpf"
 	"gvisor.dev/gvisor/pkg/seccomp"
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	"gvisor.dev/gvisor/pkg/sentry/platform"
-	"gvisor.dev/gvisor/pkg/sentry/platform/systrap"
 	"gvisor.dev/gvisor/runsc/boot/filter"
 	"gvisor.dev/gvisor/runsc/boot/filter/config"
 )
@@ -141,138 +136,5 @@ func write(t *testing.T, file, name string, programs ...precompiledseccomp.Progr
 	}
 	if err := os.WriteFile(file+"_"+runtime.GOARCH+".go", text, 0o644); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// stubFilters are the filters with two addresses each.
-var stubFilters = []string{systrap.StubFilter, systrap.ThreadFilter}
-
-// libraryProgram returns the program that the library would compile.
-func libraryProgram(t *testing.T, name string, a, b uintptr) *seccomp.Program {
-	t.Helper()
-	found := systrap.FilterProgram(name, a, b)
-	if found == nil {
-		t.Fatalf("the library does not ask for the filter %q of %#x and %#x", name, a, b)
-	}
-	return found
-}
-
-func precompileStub(t *testing.T, name string) precompiledseccomp.Program {
-	t.Helper()
-	var names []string
-	for v := range addressValues([]uintptr{0, 0}) {
-		names = append(names, v)
-	}
-	p, err := precompiledseccomp.Precompile(name, names, func(v precompiledseccomp.Values) *seccomp.Program {
-		return libraryProgram(t, name, uintptr(v.GetUint64(addressName(0))), uintptr(v.GetUint64(addressName(1))))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-func TestStubFilterIsWhatTheLibraryCompiles(t *testing.T) {
-	if *update {
-		write(t, "filter_stub", "compiledStubFilters", precompileStub(t, systrap.StubFilter), precompileStub(t, systrap.ThreadFilter))
-		return
-	}
-	if len(compiledStubFilters) == 0 {
-		t.Skipf("%s has no compiled filters", runtime.GOARCH)
-	}
-	presetStubFilters()
-	for _, name := range stubFilters {
-		t.Run(name, func(t *testing.T) {
-			at := slices.IndexFunc(compiledStubFilters, func(p precompiledseccomp.Program) bool { return p.Name == name })
-			if at < 0 {
-				t.Fatal("it is not precompiled: run go generate")
-			}
-			want := precompileStub(t, name)
-			if !maps.EqualFunc(compiledStubFilters[at].VarOffsets, want.VarOffsets, slices.Equal) {
-				t.Errorf("the addresses are at %v, but in the library at %v: run go generate",
-					compiledStubFilters[at].VarOffsets, want.VarOffsets)
-			}
-			for range 20 {
-				agree(t, name, 1<<40+rand.Uint64N(1<<38), 1<<40+rand.Uint64N(1<<38))
-			}
-			near := 1<<40 + rand.Uint64N(1<<38)
-			agree(t, name, near, near+0x1000)
-			agree(t, name, near, 0x8000)
-			agree(t, name, near&^(1<<32-1), near)
-		})
-	}
-}
-
-// agree checks that a filter allows the same as the library's own filter for the same addresses.
-func agree(t *testing.T, name string, a, b uint64) {
-	t.Helper()
-	ours, err := systrap.OnCompile(name, nil, []uintptr{uintptr(a), uintptr(b)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, _, err := libraryProgram(t, name, uintptr(a), uintptr(b)).Build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var programs [2]bpf.Program
-	for i, instructions := range [][]bpf.Instruction{ours, theirs} {
-		if programs[i], err = bpf.Compile(instructions, false); err != nil {
-			t.Fatal(err)
-		}
-	}
-	words := []uint64{0, 1, 2, 9, 17, 19, 38, 59, 1<<32 - 1, 1 << 32, a, a - 1, a + 1, b, b - 1, b + 1, a ^ 1<<32, b ^ 1<<32, a &^ (1<<32 - 1), ^uint64(0)}
-	verdicts := map[uint32]int{}
-	check := func(d linux.SeccompData) {
-		var got [2]uint32
-		for i, p := range programs {
-			got[i], err = bpf.Exec[bpf.NativeEndian](p, seccomp.DataAsBPFInput(&d, make([]byte, d.SizeBytes())))
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if verdicts[got[1]]++; got[0] != got[1] {
-			t.Fatalf("with %#x and %#x: %+v gives %#x, but the library %#x", a, b, d, got[0], got[1])
-		}
-	}
-	for nr := int32(-1); nr < 500; nr++ {
-		for range 60 {
-			d := linux.SeccompData{Nr: nr, Arch: linux.AUDIT_ARCH_X86_64, InstructionPointer: words[rand.IntN(len(words))]}
-			for i := range d.Args {
-				d.Args[i] = words[rand.IntN(len(words))]
-			}
-			check(d)
-			d.Arch = linux.AUDIT_ARCH_AARCH64
-			check(d)
-		}
-	}
-	// The exact set of allowed calls.
-	for _, ip := range words {
-		for _, x := range words {
-			for _, y := range words {
-				for _, args := range [][6]uint64{{x, y}, {x, 1, 1}, {x, 0}, {x, 0, y}, {x, y, a, b}, {59, 1, a, b}} {
-					for _, nr := range []int32{unix.SYS_FUTEX, unix.SYS_CLONE, unix.SYS_PRCTL, unix.SYS_KILL, unix.SYS_TKILL, 158, 317, unix.SYS_RT_SIGRETURN} {
-						check(linux.SeccompData{Nr: nr, Arch: linux.AUDIT_ARCH_X86_64, InstructionPointer: ip, Args: args})
-					}
-				}
-			}
-		}
-	}
-	if len(verdicts) < 2 {
-		t.Errorf("everything got the same verdict: %v", verdicts)
-	}
-}
-
-// Processes are started concurrently, each with its own filter.
-func TestStubFiltersAreRenderedApart(t *testing.T) {
-	if len(compiledStubFilters) == 0 {
-		t.Skipf("%s has no compiled filters", runtime.GOARCH)
-	}
-	f := compiledStubFilters[0]
-	before := slices.Clone(f.Bytecode32)
-	if _, err := renderStubFilter(f.Name, nil, []uintptr{1<<46 + 0x1000, 1<<45 + 0x2000}); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(f.Bytecode32, before) {
-		t.Error("the addresses of one filter remain in another")
 	}
 }

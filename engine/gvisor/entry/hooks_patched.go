@@ -6,10 +6,8 @@ import (
 	"reflect"
 	"time"
 
-	"gvisor.dev/gvisor/pkg/bpf"
 	"gvisor.dev/gvisor/pkg/gomaxprocs"
 	"gvisor.dev/gvisor/pkg/hostarch"
-	"gvisor.dev/gvisor/pkg/seccomp"
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/mm"
@@ -38,12 +36,6 @@ func setExtraProcessors(n int) { systrap.ExtraProcessors = n }
 
 // onStaticFile lets f provide the content of static files.
 func onStaticFile(f func(data string) string) { vfs.OnStaticFile = f }
-
-// onStubFilter has f asked before the library compiles a filter for the processes in which a
-// sandbox's programs run.
-func onStubFilter(f func(name string, p *seccomp.Program, addresses []uintptr) ([]bpf.Instruction, error)) {
-	systrap.OnCompile = f
-}
 
 // presetFilters gives the library filters for the sentry's own system calls.
 func presetFilters(programs ...precompiledseccomp.Program) { filter.Preset(programs...) }

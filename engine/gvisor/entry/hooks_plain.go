@@ -6,9 +6,7 @@ import (
 	"reflect"
 	"time"
 
-	"gvisor.dev/gvisor/pkg/bpf"
 	"gvisor.dev/gvisor/pkg/hostarch"
-	"gvisor.dev/gvisor/pkg/seccomp"
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/mm"
@@ -26,8 +24,6 @@ func onSetProcessors(func(n int) int) {}
 func setExtraProcessors(int) {}
 
 func onStaticFile(func(data string) string) {}
-
-func onStubFilter(func(string, *seccomp.Program, []uintptr) ([]bpf.Instruction, error)) {}
 
 func presetFilters(...precompiledseccomp.Program) {}
 

@@ -27,7 +27,7 @@ func TestPackagesTakeLittleToStart(t *testing.T) {
 		}
 	}
 	const tables = "pkg/sentry/syscalls/linux"
-	if got, most := allocated[tables], 80<<10; got > most {
+	if got, most := allocated[tables], 128<<10; got > most {
 		t.Errorf("%s allocates %d bytes, at most %d are allowed", tables, got, most)
 	}
 	if allocated[tables] == 0 {

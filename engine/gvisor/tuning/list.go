@@ -19,7 +19,6 @@ const (
 	Naps        = "naps"
 	Clock       = "clock"
 	Filter      = "filter"
-	StubFilters = "stub-filters"
 	TracePoints = "trace-points"
 	Trim        = "trim"
 	Warm        = "warm"
@@ -48,11 +47,7 @@ var All = []Optimisation{
 	{Name: Trim, Where: "patches/1019-anonymous-memory-listed.patch", Does: "Memory that was never touched is taken back before it is written to a snapshot."},
 	{Name: Warm, Where: "entry/warm.go", Does: "A sentry that waits makes processes, has memory at hand and looks at its types."},
 
-	{Name: StubFilters, Where: "patches/0001-stub-filters-compiled-ahead.patch", Does: "The filters of the processes in which programs run are compiled ahead."},
 	{Name: "one-packet", Where: "patches/0002-one-packet-received-first.patch", Does: "One packet is received at a time, and more where more come."},
-	{Name: "foreign-table", Where: "patches/0003-foreign-syscall-table-on-demand.patch", Does: "The system calls of another kind of processor are listed on demand."},
-	{Name: "ambient", Where: "patches/0004-ambient-capabilities-cleared-once.patch", Does: "Ambient capabilities that cannot be there are not cleared."},
-	{Name: "plain-spec", Where: "patches/0006-plain-spec-decoded-quickly.patch", Does: "A spec is decoded into a smaller struct."},
 	{Name: "byte-buffer", Where: "patches/0011-checkpoint-read-from-the-buffer.patch", Does: "The bytes of a checkpoint go straight to and from its buffer."},
 	{Name: "byte-arrays", Where: "patches/0012-checkpoint-byte-arrays-whole.patch", Does: "Arrays of bytes are written to a checkpoint whole."},
 	{Name: "read-ahead", Where: "patches/0013-checkpoint-read-ahead.patch", Does: "One thread reads the objects of a checkpoint while another makes them."},
