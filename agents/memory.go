@@ -3,9 +3,7 @@ package agents
 import (
 	"archive/tar"
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -67,24 +65,9 @@ var errNoToken = errors.New("the session has memory stores, but its work came wi
 
 // openMemory copies the session's memory stores to this host.
 func (s *session) openMemory(ctx context.Context, p piece) error {
-	m := &memory{last: time.Now()}
-	var at []int // the place of each store among the session's resources
-	for i, r := range s.agent.Resources {
-		if r.Type != "memory_store" {
-			continue
-		}
-		x := r.AsMemoryStore()
-		st := volume{
-			id: x.MemoryStoreID, readOnly: x.Access == anthropic.BetaManagedAgentsMemoryStoreResourceAccessReadOnly,
-			path: cmp.Or(x.MountPath, in(path.Join("memory", path.Base(cmp.Or(x.Name, x.MemoryStoreID))))),
-		}
-		if !path.IsAbs(st.path) || path.Clean(st.path) != st.path || strings.Count(st.path, "/") < 2 {
-			return fmt.Errorf("the memory store %s cannot be mounted at %q", st.id, st.path)
-		}
-		m.stores, at = append(m.stores, st), append(at, i)
-	}
-	if m.stores == nil {
-		return nil
+	stores, err := s.about.stores()
+	if err != nil || stores == nil {
+		return err
 	}
 	if p.token() == "" {
 		return errNoToken
@@ -92,34 +75,13 @@ func (s *session) openMemory(ctx context.Context, p piece) error {
 	if err := os.MkdirAll(s.worker.o.Dir, 0o700); err != nil {
 		return err
 	}
-	var err error
+	m := &memory{last: time.Now(), stores: stores}
 	if m.dir, err = os.MkdirTemp(s.worker.o.Dir, "memory-"); err != nil {
 		return err
 	}
 	s.memory = m
-	// The SDK copies a store to the path that it has in the session, which is a path in the
-	// sandbox.
-	var whole map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(s.agent.RawJSON()), &whole); err != nil {
-		return err
-	}
-	var resources []map[string]any
-	if err := json.Unmarshal(whole["resources"], &resources); err != nil {
-		return err
-	}
-	for i, n := range at {
-		m.stores[i].copy = filepath.Join(m.dir, strconv.Itoa(n))
-		resources[n]["mount_path"] = m.stores[i].copy
-	}
-	if whole["resources"], err = json.Marshal(resources); err != nil {
-		return err
-	}
-	b, err := json.Marshal(whole)
+	here, err := m.session(s.id)
 	if err != nil {
-		return err
-	}
-	here := &anthropic.BetaManagedAgentsSession{}
-	if err := json.Unmarshal(b, here); err != nil {
 		return err
 	}
 	m.sync, err = environments.NewSessionMemoryStores(s.worker.client, environments.SessionMemoryStoresOptions{
@@ -131,6 +93,33 @@ func (s *session) openMemory(ctx context.Context, p piece) error {
 	err = m.sync.Download(ctx, here)
 	m.open = err == nil
 	return err
+}
+
+// session makes a session for the SDK, which copies each store to the path that it has in the
+// session. Nothing in it comes from the service but the ids of the stores.
+func (m *memory) session(id string) (*anthropic.BetaManagedAgentsSession, error) {
+	d := description{ID: id}
+	for i := range m.stores {
+		st := &m.stores[i]
+		st.copy = filepath.Join(m.dir, strconv.Itoa(i))
+		r := resource{Type: "memory_store", StoreID: st.id, Access: "read_write", Path: st.copy}
+		if st.readOnly {
+			r.Access = "read_only"
+		}
+		d.Resources = append(d.Resources, r)
+	}
+	here, err := d.forSDK()
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range here.Resources {
+		x := r.AsMemoryStore()
+		rel, err := filepath.Rel(m.dir, x.MountPath)
+		if err != nil || !filepath.IsLocal(rel) || rel == "." || i >= len(m.stores) || x.MountPath != m.stores[i].copy {
+			return nil, fmt.Errorf("the copy of the memory store %s would lie at %q, outside its folder", x.MemoryStoreID, x.MountPath)
+		}
+	}
+	return here, nil
 }
 
 // closeMemory reconciles the memories for the last time, unless the work continues elsewhere:

@@ -5,7 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,7 +75,7 @@ type session struct {
 
 	// These are guarded by busy.
 	ready    bool // the sandbox runs and is prepared
-	agent    *anthropic.BetaManagedAgentsSession
+	about    *description
 	requests []option.RequestOption
 	memory   *memory
 	failures int // in a row
@@ -97,7 +100,7 @@ func (s *session) work(ctx context.Context, p piece) {
 	s.recover(held, err != nil)
 	end(errFinished)
 	beats.Wait()
-	s.ready, s.agent, s.requests = false, nil, nil
+	s.ready, s.about, s.requests = false, nil, nil
 
 	why := context.Cause(held)
 	switch {
@@ -156,7 +159,7 @@ func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 	w := s.worker
 	s.requests = append(credential(p.credential(w.secret.Key)), option.WithMiddleware(whileHeld(ctx)))
 	s.memory = nil
-	s.agent, err = w.client.Beta.Sessions.Get(ctx, s.id, anthropic.BetaSessionGetParams{}, s.requests...)
+	s.about, err = s.describe(ctx)
 	if isStatus(err, http.StatusNotFound) {
 		return true, nil
 	}
@@ -192,6 +195,27 @@ func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 	default:
 		return false, err
 	}
+}
+
+// describe asks the service about the session. The SDK does not read the answer, so that nothing
+// understands it in another way than the worker.
+func (s *session) describe(ctx context.Context) (*description, error) {
+	var raw *http.Response
+	_, err := s.worker.client.Beta.Sessions.Get(ctx, s.id, anthropic.BetaSessionGetParams{}, slices.Concat(s.requests, []option.RequestOption{option.WithResponseBodyInto(&raw)})...)
+	if raw != nil {
+		defer raw.Body.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(raw.Body, maxSession+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxSession {
+		return nil, fmt.Errorf("the service's description of the session has more than %d bytes", maxSession)
+	}
+	return describe(b)
 }
 
 // whileHeld lets requests pass only while the lease is held: the SDK's runner sends the result

@@ -20,8 +20,8 @@ import (
 // in the SDK.
 func (s *session) placeSkills(ctx context.Context, sandbox string) error {
 	var want []string
-	for _, skill := range s.agent.Agent.Skills {
-		want = append(want, skill.SkillID+"@"+skill.Version)
+	for _, skill := range s.about.Agent.Skills {
+		want = append(want, skill.ID+"@"+skill.Version)
 	}
 	if slices.Equal(want, s.now().Skills) {
 		return nil
@@ -36,7 +36,12 @@ func (s *session) placeSkills(ctx context.Context, sandbox string) error {
 	defer os.RemoveAll(dir)
 	// The SDK unpacks untrusted archives, and keeps them within the folder.
 	unpacked := agenttoolset.AgentToolContext{Workdir: dir}
-	if err := unpacked.SetupSkillsFromSession(ctx, s.worker.client, s.agent, s.requests...); err != nil {
+	about := description{ID: s.id, Agent: s.about.Agent}
+	here, err := about.forSDK()
+	if err != nil {
+		return err
+	}
+	if err := unpacked.SetupSkillsFromSession(ctx, s.worker.client, here, s.requests...); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(dir, "skills")); err == nil {

@@ -1,0 +1,172 @@
+package agents
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/anthropics/anthropic-sdk-go"
+)
+
+const (
+	// maxSession limits the description of a session, in bytes.
+	maxSession = 4 << 20
+	// maxDepth limits how deeply the values of a document are nested.
+	maxDepth = 64
+)
+
+// A description is what the worker understands of a session. Everything that depends on what a
+// service says about a session is derived from it, and from nothing else in the service's answer.
+type description struct {
+	ID    string `json:"id"`
+	Agent struct {
+		Skills []skill `json:"skills"`
+	} `json:"agent"`
+	Resources []resource `json:"resources"`
+}
+
+// A skill is one of the session's agent.
+type skill struct {
+	Type    string `json:"type"`
+	ID      string `json:"skill_id"`
+	Version string `json:"version"`
+}
+
+// A resource of a session. Only memory stores mean something to the worker.
+type resource struct {
+	Type    string `json:"type"`
+	StoreID string `json:"memory_store_id"`
+	Access  string `json:"access"`
+	Path    string `json:"mount_path"`
+	Name    string `json:"name,omitempty"`
+}
+
+// idForm is what an id must be to become part of a path or of an address.
+var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$`)
+
+// describe reads a service's description of a session.
+func describe(b []byte) (*description, error) {
+	if err := unambiguous(b); err != nil {
+		return nil, fmt.Errorf("the service's description of the session is refused: %w", err)
+	}
+	d := &description{}
+	if err := json.Unmarshal(b, d); err != nil {
+		return nil, fmt.Errorf("the service's description of the session cannot be read: %w", err)
+	}
+	for _, s := range d.Agent.Skills {
+		if !idForm.MatchString(s.ID) || !idForm.MatchString(s.Version) {
+			return nil, fmt.Errorf("%.300q, version %.300q, is not the id of a skill", s.ID, s.Version)
+		}
+	}
+	return d, nil
+}
+
+// forSDK is the description as the SDK has it.
+func (d *description) forSDK() (*anthropic.BetaManagedAgentsSession, error) {
+	b, err := json.Marshal(d)
+	if err != nil {
+		return nil, err
+	}
+	s := &anthropic.BetaManagedAgentsSession{}
+	return s, json.Unmarshal(b, s)
+}
+
+// stores are the memory stores of the session.
+func (d *description) stores() ([]volume, error) {
+	var all []volume
+	for _, r := range d.Resources {
+		if r.Type != "memory_store" {
+			continue
+		}
+		st := volume{id: r.StoreID, readOnly: r.Access == "read_only", path: r.Path}
+		if !idForm.MatchString(st.id) {
+			return nil, fmt.Errorf("%.300q is not the id of a memory store", st.id)
+		}
+		if st.path == "" {
+			name := path.Base(r.Name)
+			if r.Name == "" {
+				name = st.id
+			}
+			st.path = in(path.Join("memory", name))
+		}
+		if !path.IsAbs(st.path) || path.Clean(st.path) != st.path || strings.Count(st.path, "/") < 2 || strings.Contains(st.path, "\x00") {
+			return nil, fmt.Errorf("the memory store %s cannot be mounted at %.300q", st.id, st.path)
+		}
+		for _, other := range all {
+			if strings.HasPrefix(st.path+"/", other.path+"/") || strings.HasPrefix(other.path+"/", st.path+"/") {
+				return nil, fmt.Errorf("the memory stores %s and %s cannot both be mounted: %.300q and %.300q overlap", other.id, st.id, other.path, st.path)
+			}
+		}
+		all = append(all, st)
+	}
+	return all, nil
+}
+
+// unambiguous refuses a document of which two parsers could understand different things: one with
+// a repeated key, also if the two differ in case alone, with text that is not UTF-8, or nested
+// more deeply than some parsers follow.
+func unambiguous(b []byte) error {
+	if !utf8.Valid(b) {
+		return errors.New("it is not UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var open []*level
+	for {
+		t, err := d.Token()
+		if err == io.EOF && len(open) == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		top := &level{}
+		if len(open) > 0 {
+			top = open[len(open)-1]
+		}
+		switch {
+		case t == json.Delim('{'), t == json.Delim('['):
+			top.key = top.keys != nil
+			if len(open) == maxDepth {
+				return fmt.Errorf("its values are nested more than %d times", maxDepth)
+			}
+			next := &level{}
+			if t == json.Delim('{') {
+				next.keys, next.key = map[string]bool{}, true
+			}
+			open = append(open, next)
+		case t == json.Delim('}'), t == json.Delim(']'):
+			open = open[:len(open)-1]
+		case top.key:
+			name := strings.Map(folded, t.(string))
+			if top.keys[name] {
+				return fmt.Errorf("it has the key %.100q twice", t)
+			}
+			top.keys[name], top.key = true, false
+		default:
+			top.key = top.keys != nil
+		}
+	}
+}
+
+// A level is an object or an array that has been begun.
+type level struct {
+	keys map[string]bool // of an object so far
+	key  bool            // a key is next
+}
+
+// folded is the same for all characters that differ in case alone.
+func folded(r rune) rune {
+	least := r
+	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+		least = min(least, f)
+	}
+	return least
+}
