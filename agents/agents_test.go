@@ -252,7 +252,7 @@ func TestCallID(t *testing.T) {
 	plain, _ := json.Marshal(secret)
 	a := &store.AgentAttachment{AgentAttachment: *asked}
 	a.Sealed, _ = m.Seal(plain, boundTo(a.ID))
-	w, err := newWorker(t.Context(), Options{Store: m, Vault: m, Log: slog.New(slog.DiscardHandler)}, a)
+	w, err := newWorker(t.Context(), Options{Store: m, Vault: m, Log: slog.New(slog.DiscardHandler)}, newUsage(), a)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,11 @@ const (
 	maxSession = 4 << 20
 	// maxDepth limits how deeply the values of a document are nested.
 	maxDepth = 64
+	// maxValues limits the values of a document, as each takes far more memory than space.
+	maxValues = 100_000
+	// maxSkills and maxStores limit what a session has.
+	maxSkills = 64
+	maxStores = 16
 )
 
 // A description is what the worker understands of a session. Everything that depends on what a
@@ -53,12 +58,15 @@ var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$`)
 
 // describe reads a service's description of a session.
 func describe(b []byte) (*description, error) {
-	if err := unambiguous(b); err != nil {
+	if _, err := unambiguous(b, maxValues); err != nil {
 		return nil, fmt.Errorf("the service's description of the session is refused: %w", err)
 	}
 	d := &description{}
 	if err := json.Unmarshal(b, d); err != nil {
 		return nil, fmt.Errorf("the service's description of the session cannot be read: %w", err)
+	}
+	if len(d.Agent.Skills) > maxSkills {
+		return nil, fmt.Errorf("the session's agent has %d skills, more than %d", len(d.Agent.Skills), maxSkills)
 	}
 	for _, s := range d.Agent.Skills {
 		if !idForm.MatchString(s.ID) || !idForm.MatchString(s.Version) {
@@ -104,17 +112,20 @@ func (d *description) stores() ([]volume, error) {
 				return nil, fmt.Errorf("the memory stores %s and %s cannot both be mounted: %.300q and %.300q overlap", other.id, st.id, other.path, st.path)
 			}
 		}
-		all = append(all, st)
+		if all = append(all, st); len(all) > maxStores {
+			return nil, fmt.Errorf("the session has more than %d memory stores", maxStores)
+		}
 	}
 	return all, nil
 }
 
 // unambiguous refuses a document of which two parsers could understand different things: one with
 // a repeated key, also if the two differ in case alone, with text that is not UTF-8, or nested
-// more deeply than some parsers follow.
-func unambiguous(b []byte) error {
+// more deeply than some parsers follow. It counts the document's values and keys, and refuses more
+// than limit.
+func unambiguous(b []byte, limit int) (n int, err error) {
 	if !utf8.Valid(b) {
-		return errors.New("it is not UTF-8")
+		return 0, errors.New("it is not UTF-8")
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
@@ -122,10 +133,13 @@ func unambiguous(b []byte) error {
 	for {
 		t, err := d.Token()
 		if err == io.EOF && len(open) == 0 {
-			return nil
+			return n, nil
 		}
 		if err != nil {
-			return err
+			return 0, err
+		}
+		if n++; n > limit {
+			return 0, fmt.Errorf("it has more than %d values", limit)
 		}
 		top := &level{}
 		if len(open) > 0 {
@@ -135,7 +149,7 @@ func unambiguous(b []byte) error {
 		case t == json.Delim('{'), t == json.Delim('['):
 			top.key = top.keys != nil
 			if len(open) == maxDepth {
-				return fmt.Errorf("its values are nested more than %d times", maxDepth)
+				return 0, fmt.Errorf("its values are nested more than %d times", maxDepth)
 			}
 			next := &level{}
 			if t == json.Delim('{') {
@@ -147,7 +161,7 @@ func unambiguous(b []byte) error {
 		case top.key:
 			name := strings.Map(folded, t.(string))
 			if top.keys[name] {
-				return fmt.Errorf("it has the key %.100q twice", t)
+				return 0, fmt.Errorf("it has the key %.100q twice", t)
 			}
 			top.keys[name], top.key = true, false
 		default:

@@ -16,10 +16,15 @@ import (
 // working attaches an environment of a service, and works for it until the test ends.
 func working(t *testing.T, q *agentstest.Service, s *Service) {
 	t.Helper()
+	workingAs(t, asAdmin(t, "p"), q, s)
+}
+
+func workingAs(t *testing.T, caller context.Context, q *agentstest.Service, s *Service) {
+	t.Helper()
 	t.Cleanup(q.Close)
 	stop := time.AfterFunc(time.Minute, q.Close) // so that no call waits forever
 	t.Cleanup(func() { stop.Stop() })
-	_, err := s.AttachAgents(asAdmin(t, "p"), bothy.AgentAttach{
+	_, err := s.AttachAgents(caller, bothy.AgentAttach{
 		Environment: "env_1", Key: testKey, URL: q.URL,
 		Sandbox: &bothy.SandboxCreate{Secrets: []bothy.Secret{{Name: "A", Value: "the-value", Hosts: []string{"a.example.org"}}}},
 	})
@@ -70,12 +75,13 @@ func TestSessionCannotNameHostPaths(t *testing.T) {
 
 func TestUnambiguous(t *testing.T) {
 	for doc, want := range map[string]string{
-		`{"a":1,"a":2}`:                           "twice",
-		`{"a":1,"b":{"c":1,"d":2,"c":[]}}`:        "twice",
-		`[{"type":1,"Type":2}]`:                   "twice",
-		`{"k":1,"\u212a":2}`:                      "twice", // the sign of kelvin
-		`{"a":1,"\u0061":2}`:                      "twice",
-		`{"a":{"a":[{"a":1},{"a":"a"}]},"b":"a"}`: "",
+		`{"a":1,"a":2}`:                              "twice",
+		`{"a":1,"b":{"c":1,"d":2,"c":[]}}`:           "twice",
+		`[{"type":1,"Type":2}]`:                      "twice",
+		`{"k":1,"\u212a":2}`:                         "twice", // the sign of kelvin
+		`{"a":1,"\u0061":2}`:                         "twice",
+		`{"a":{"a":[{"a":1},{"a":"a"}]},"b":"a"}`:    "",
+		"[" + strings.Repeat("0,", maxValues) + "0]": "values",
 		`[]`:               "",
 		`"a"`:              "",
 		`{"a":`:            "EOF",
@@ -83,7 +89,7 @@ func TestUnambiguous(t *testing.T) {
 		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth):     "",
 		strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1): "nested",
 	} {
-		err := unambiguous([]byte(doc))
+		_, err := unambiguous([]byte(doc), maxValues)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %q", doc, err, want)
 		}

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,8 +68,16 @@ type Commands interface {
 	Signal(ctx context.Context, id string, pid int, signal int) error
 }
 
+// Keys knows the keys of the API.
+type Keys interface {
+	// HoldID calls end when the project's key with an id is revoked or expires, unless release is
+	// called first. It is an error if there is no such key.
+	HoldID(ctx context.Context, projectID, id string, end func(cause error)) (caller *bothy.Caller, release func(), err error)
+}
+
 // Options are what a Service is made of.
 type Options struct {
+	Keys      Keys
 	Store     Store
 	Vault     Vault
 	Sandboxes Sandboxes
@@ -84,7 +93,8 @@ type Options struct {
 
 // Service is the bothy.AgentService, and works while Run runs.
 type Service struct {
-	o Options
+	o   Options
+	use *usage
 
 	changing sync.Mutex // held from reading attachments to changing them
 
@@ -96,7 +106,7 @@ type Service struct {
 var _ bothy.AgentService = (*Service)(nil)
 
 // New returns a service. It does no work before Run.
-func New(o Options) *Service { return &Service{o: o, workers: map[string]*worker{}} }
+func New(o Options) *Service { return &Service{o: o, use: newUsage(), workers: map[string]*worker{}} }
 
 // sealed is the encrypted part of an attachment.
 type sealed struct {
@@ -119,6 +129,9 @@ func (s *Service) AttachAgents(ctx context.Context, req bothy.AgentAttach) (*bot
 	}
 	a := &store.AgentAttachment{AgentAttachment: *asked}
 	a.ProjectID = caller.ProjectID
+	if strings.HasPrefix(caller.TokenID, "tok_") { // a program in the server has no key
+		a.TokenID = caller.TokenID
+	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	all, err := s.o.Store.Agents(ctx, caller.ProjectID)
@@ -241,7 +254,7 @@ func (s *Service) start(ctx context.Context, a *store.AgentAttachment) error {
 	if run == nil {
 		return nil
 	}
-	w, err := newWorker(ctx, s.o, a)
+	w, err := newWorker(ctx, s.o, s.use, a)
 	if err != nil {
 		return err
 	}
@@ -249,7 +262,7 @@ func (s *Service) start(ctx context.Context, a *store.AgentAttachment) error {
 	s.workers[a.ID] = w
 	s.mu.Unlock()
 	w.start(context.WithoutCancel(run)) // ended by stop, which says why
-	return nil
+	return w.hold(ctx, a)
 }
 
 // stop ends the work for an attachment, and waits for it.

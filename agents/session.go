@@ -156,7 +156,7 @@ func (s *session) recover(ctx context.Context, failed bool) {
 // serve runs the tools that the session calls, until it ends, is idle for long, or ctx ends.
 // over means that the session has ended.
 func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
-	w := s.worker
+	w, held := s.worker, ctx
 	s.requests = append(credential(p.credential(w.secret.Key)), option.WithMiddleware(whileHeld(ctx)))
 	s.memory = nil
 	s.about, err = s.describe(ctx)
@@ -174,6 +174,11 @@ func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 	if n := w.attachment.Sandbox.IdleSeconds; n > 0 {
 		idle = time.Duration(n) * time.Second
 	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	kept := &account{use: w.use, project: w.attachment.ProjectID, fail: end}
+	defer kept.close()
+	ctx = context.WithValue(ctx, accountKey{}, kept)
 	runner := w.client.Beta.Sessions.Events.NewToolRunner(ctx, s.id, anthropic.SessionToolRunnerOptions{
 		Tools: s.tools(), MaxIdle: &idle, Logger: w.log, ToolTimeout: callTime, RequestOptions: s.requests,
 	})
@@ -190,8 +195,10 @@ func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 	switch err := runner.Err(); {
 	case errors.Is(err, anthropic.ErrSessionTerminated):
 		return true, nil
-	case errors.Is(err, anthropic.ErrIdleTimeout), ctx.Err() != nil:
+	case errors.Is(err, anthropic.ErrIdleTimeout), held.Err() != nil:
 		return false, nil
+	case ctx.Err() != nil:
+		return false, context.Cause(ctx)
 	default:
 		return false, err
 	}
@@ -276,6 +283,8 @@ func (s *session) beat(ctx context.Context, p piece) error {
 			return errLeaseLost
 		case err != nil:
 			w.log.Warn("a heartbeat failed", "session", s.id, "work", p.id, "error", err)
+		case len(res.LastHeartbeat) > maxHeartbeat:
+			return errors.New("the service's heartbeat is too long")
 		case !res.LeaseExtended, res.State == anthropic.BetaSelfHostedWorkHeartbeatResponseStateStopping,
 			res.State == anthropic.BetaSelfHostedWorkHeartbeatResponseStateStopped:
 			return errStopped

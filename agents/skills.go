@@ -1,19 +1,25 @@
 package agents
 
 import (
-	"archive/tar"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/anthropics/anthropic-sdk-go/tools/agenttoolset"
+	"github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/bothy-dev/bothy"
 )
+
+// skillTime limits fetching a skill and copying it into a sandbox.
+const skillTime = 2 * time.Minute
+
+var errNotPlaced = errors.New("the skills cannot be copied into the sandbox")
 
 // placeSkills copies the skills of the session's agent into its sandbox, below skills in the
 // working folder, unless they are already there. A skill that cannot be fetched is left out, as
@@ -26,46 +32,89 @@ func (s *session) placeSkills(ctx context.Context, sandbox string) error {
 	if slices.Equal(want, s.now().Skills) {
 		return nil
 	}
-	if err := os.MkdirAll(s.worker.o.Dir, 0o700); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp(s.worker.o.Dir, "skills-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	// The SDK unpacks untrusted archives, and keeps them within the folder.
-	unpacked := agenttoolset.AgentToolContext{Workdir: dir}
-	about := description{ID: s.id, Agent: s.about.Agent}
-	here, err := about.forSDK()
-	if err != nil {
-		return err
-	}
-	if err := unpacked.SetupSkillsFromSession(ctx, s.worker.client, here, s.requests...); err != nil {
-		return err
-	}
-	if _, err := os.Stat(filepath.Join(dir, "skills")); err == nil {
-		r, w := io.Pipe()
-		go func() { w.CloseWithError(pack(w, dir)) }()
-		err := s.worker.o.Files.WriteArchive(ctx, sandbox, bothy.DefaultCwd, bothy.DefaultUser, r)
-		r.CloseWithError(io.ErrClosedPipe)
+	names, missing := map[string]bool{}, 0
+	for _, skill := range s.about.Agent.Skills {
+		a, name, err := s.fetchSkill(ctx, skill)
+		if err == nil {
+			if names[name] {
+				name = skill.ID
+			}
+			names[name] = true
+			err = s.placeSkill(ctx, sandbox, a, name)
+			a.file.Close()
+		}
+		if errors.Is(err, errNotPlaced) {
+			return err
+		}
 		if err != nil {
-			return fmt.Errorf("the skills cannot be copied into the sandbox: %w", err)
+			missing++
+			s.worker.log.Warn("a skill of a session could not be fetched", "session", s.id, "skill", skill.ID, "version", skill.Version, "error", plainly(err))
 		}
 	}
-	found, _ := os.ReadDir(filepath.Join(dir, "skills"))
-	if len(found) < len(want) {
-		s.worker.log.Warn("some skills of a session could not be fetched", "session", s.id, "skills", strings.Join(want, " "), "placed", len(found))
-		return nil // retried with the next work
+	if missing > 0 {
+		return ctx.Err() // retried with the next work
 	}
 	return s.change(ctx, func(r *record) { r.Skills = want })
 }
 
-// pack writes a folder as a tar.
-func pack(w io.Writer, dir string) error {
-	t := tar.NewWriter(w)
-	if err := t.AddFS(os.DirFS(dir)); err != nil {
-		return err
+// fetchSkill fetches the archive of a skill, into a file without a name, and the name of the
+// skill's folder.
+func (s *session) fetchSkill(ctx context.Context, skill skill) (a archive, name string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, skillTime)
+	defer cancel()
+	versions := s.worker.client.Beta.Skills.Versions
+	// The version may be an alias, which only this request resolves.
+	v, err := versions.Get(ctx, skill.Version, anthropic.BetaSkillVersionGetParams{SkillID: skill.ID}, s.requests...)
+	if err != nil {
+		return archive{}, "", err
 	}
-	return t.Close()
+	if !idForm.MatchString(v.ID) {
+		return archive{}, "", fmt.Errorf("%.300q is not the id of a version", v.ID)
+	}
+	name = path.Base(strings.TrimSpace(v.Name))
+	if !properName(name) || strings.Contains(name, `\`) || name == "/" {
+		name = skill.ID
+	}
+	res, err := versions.Download(ctx, v.ID, anthropic.BetaSkillVersionDownloadParams{SkillID: skill.ID}, s.requests...)
+	if err != nil {
+		return archive{}, "", err
+	}
+	defer res.Body.Close()
+	if err := os.MkdirAll(s.worker.o.Dir, 0o700); err != nil {
+		return archive{}, "", err
+	}
+	f, err := os.CreateTemp(s.worker.o.Dir, "skill-")
+	if err != nil {
+		return archive{}, "", err
+	}
+	_ = os.Remove(f.Name())
+	n, err := io.Copy(f, res.Body)
+	if err != nil {
+		f.Close()
+		return archive{}, "", err
+	}
+	return archive{file: f, size: n}, name, nil
+}
+
+// placeSkill copies a skill into a sandbox.
+func (s *session) placeSkill(ctx context.Context, sandbox string, a archive, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, skillTime)
+	defer cancel()
+	a.ctx = ctx
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := a.repack(w, path.Join("skills", name))
+		w.CloseWithError(err)
+		packed <- err
+	}()
+	err := s.worker.o.Files.WriteArchive(ctx, sandbox, bothy.DefaultCwd, bothy.DefaultUser, r)
+	r.CloseWithError(io.ErrClosedPipe)
+	if bad := <-packed; bad != nil && bad != io.ErrClosedPipe {
+		return bad
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNotPlaced, err)
+	}
+	return nil
 }

@@ -151,7 +151,32 @@ func (s *session) note(ctx context.Context, id string, c callState) error {
 			r.Calls = map[string]callState{}
 		}
 		r.Calls[id] = c
+		r.forgetResults(id)
 	})
+}
+
+// maxResults limits the results that are kept until the service takes them, in bytes.
+const maxResults = 32 << 20
+
+// forgetResults leaves out results, but not a call's, while there are too many. Only a service that
+// takes none of them makes that happen.
+func (r *record) forgetResults(but string) {
+	size := func(c callState) (n int) {
+		for _, b := range c.Result {
+			n += len(b.Text) + len(b.Data)
+		}
+		return n + idMemory
+	}
+	total := 0
+	for _, c := range r.Calls {
+		total += size(c)
+	}
+	for id, c := range r.Calls {
+		if total > maxResults && c.Done && id != but {
+			delete(r.Calls, id)
+			total -= size(c)
+		}
+	}
 }
 
 func (s *session) bashTool(ctx context.Context, sandbox, id string, raw json.RawMessage) ([]block, bool, error) {

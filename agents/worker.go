@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,18 +27,27 @@ const (
 	// reclaimAfter is how long after being handed out unacknowledged work is reclaimed; a server
 	// that is killed in between leaves such work.
 	reclaimAfter = time.Minute
+	// maxKept limits the sessions of an attachment that are known.
+	maxKept = 1000
+	// maxSecret and maxHeartbeat limit what the queue hands out with work, and maxReason what
+	// is kept of a failure.
+	maxSecret    = 16 << 10
+	maxHeartbeat = 200
+	maxReason    = 500
 )
 
 // Why work ends before its session does.
 var (
-	errClosing  = errors.New("the server stops")
-	errReplaced = errors.New("the attachment was changed")
-	errDetached = errors.New("the environment was detached")
+	errClosing   = errors.New("the server stops")
+	errReplaced  = errors.New("the attachment was changed")
+	errDetached  = errors.New("the environment was detached")
+	errOwnerless = errors.New("the API key that attached the environment was revoked or has expired: attach it again with another")
 )
 
 // A worker works for one attachment.
 type worker struct {
 	o          Options
+	use        *usage
 	attachment *bothy.AgentAttachment
 	secret     sealed
 	client     anthropic.Client
@@ -47,14 +57,17 @@ type worker struct {
 	cancel context.CancelCauseFunc
 	ended  sync.WaitGroup
 
-	mu       sync.Mutex
-	sessions map[string]*session
-	failure  string
+	mu        sync.Mutex
+	sessions  map[string]*session
+	failure   string
+	ownerless bool // the key that made the attachment has ended
+
+	release func() // of the key, or nil
 }
 
-func newWorker(ctx context.Context, o Options, a *store.AgentAttachment) (*worker, error) {
+func newWorker(ctx context.Context, o Options, use *usage, a *store.AgentAttachment) (*worker, error) {
 	w := &worker{
-		o: o, attachment: &a.AgentAttachment, sessions: map[string]*session{}, slots: make(chan struct{}, a.MaxSessions),
+		o: o, use: use, attachment: &a.AgentAttachment, sessions: map[string]*session{}, slots: make(chan struct{}, a.MaxSessions),
 		log: o.Log.With("attachment", a.ID, "environment", a.Environment),
 	}
 	plain, err := o.Vault.Open(a.Sealed, boundTo(a.ID))
@@ -79,7 +92,7 @@ func newWorker(ctx context.Context, o Options, a *store.AgentAttachment) (*worke
 	opts := []option.RequestOption{
 		option.WithBaseURL(a.URL), option.WithTracerProvider(callIDs{}), option.WithOpenTelemetryPropagation(false),
 		option.WithHTTPClient(&http.Client{
-			Transport:     o.Transport,
+			Transport:     &wire{next: cmp.Or(o.Transport, http.DefaultTransport), large: use.largeOf(a.ProjectID)},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}),
 	}
@@ -115,10 +128,37 @@ func (w *worker) start(ctx context.Context) {
 	w.ended.Go(func() { w.poll(ctx) })
 }
 
+// hold ends the work when the key that made the attachment is revoked or expires: nobody who has
+// lost a key keeps sandboxes working. The attachment stays, and says why.
+func (w *worker) hold(ctx context.Context, a *store.AgentAttachment) error {
+	if a.TokenID == "" || w.o.Keys == nil {
+		return nil
+	}
+	end := func(error) {
+		w.mu.Lock()
+		w.ownerless = true
+		w.mu.Unlock()
+		w.cancel(errOwnerless)
+	}
+	_, release, err := w.o.Keys.HoldID(ctx, a.ProjectID, a.TokenID, end)
+	switch bothy.ErrorCode(err) {
+	case "":
+		w.release = release
+	case bothy.CodeUnauthenticated, bothy.CodeTokenExpired:
+		end(err)
+	default:
+		return err
+	}
+	return nil
+}
+
 // stop ends the work, and waits for it.
 func (w *worker) stop(why error) {
 	w.cancel(why)
 	w.ended.Wait()
+	if w.release != nil {
+		w.release()
+	}
 }
 
 // enter waits until one more session may be processed.
@@ -163,6 +203,10 @@ func (w *worker) claim(ctx context.Context) error {
 			return poller.Err()
 		}
 		work := poller.Current()
+		if !idForm.MatchString(work.ID) || len(work.Secret) > maxSecret || work.Data.Type == "session" && !idForm.MatchString(work.Data.ID) {
+			w.leave()
+			return w.fail("the queue hands out work that is not understood: %.100q for %.100q", work.ID, work.Data.ID)
+		}
 		p := piece{id: work.ID, secret: work.Secret, heartbeat: noHeartbeat}
 		if work.Data.Type != "session" {
 			w.log.Debug("work is not for a session", "work", work.ID, "type", work.Data.Type)
@@ -170,7 +214,12 @@ func (w *worker) claim(ctx context.Context) error {
 			w.leave()
 			continue
 		}
-		s := w.session(work.Data.ID)
+		s := w.session(ctx, work.Data.ID)
+		if s == nil {
+			w.giveBack(ctx, p)
+			w.leave()
+			return w.fail("the service has more than %d sessions with sandboxes here: end some of them", maxKept)
+		}
 		w.ended.Go(func() {
 			defer w.leave()
 			s.work(ctx, p)
@@ -179,16 +228,50 @@ func (w *worker) claim(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// session returns the one with an id, which may be new.
-func (w *worker) session(id string) *session {
+// fail notes why the queue is not polled for a while.
+func (w *worker) fail(format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.sessions[id]
-	if s == nil {
-		s = &session{worker: w, id: id}
-		w.sessions[id] = s
+	w.failure = err.Error()
+	return err
+}
+
+// session returns the one with an id, which may be new. It is nil if there are too many. One that
+// has neither work nor a sandbox gives way to a new one.
+func (w *worker) session(ctx context.Context, id string) *session {
+	w.mu.Lock()
+	s, full, idle := w.sessions[id], len(w.sessions) >= maxKept, (*session)(nil)
+	for _, other := range w.sessions {
+		if s == nil && full && other.idle() {
+			idle = other
+			break
+		}
 	}
+	w.mu.Unlock()
+	switch {
+	case s != nil:
+		return s
+	case idle != nil:
+		w.forget(ctx, idle)
+	case full:
+		return nil
+	}
+	s = &session{worker: w, id: id}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sessions[id] = s
 	return s
+}
+
+// idle reports whether nothing would be missed with the session.
+func (s *session) idle() bool {
+	if !s.busy.TryLock() {
+		return false
+	}
+	defer s.busy.Unlock()
+	r := s.now()
+	return r.WorkID == "" && r.SandboxID == ""
 }
 
 // forget removes a session that has ended.
@@ -235,7 +318,9 @@ func (w *worker) show(a *bothy.AgentAttachment) {
 		}
 	}
 	sortSessions(a.Sessions)
-	if w.failure != "" {
+	if w.ownerless {
+		a.State, a.LastError = bothy.AgentsFailing, errOwnerless.Error()
+	} else if w.failure != "" {
 		a.State, a.LastError = bothy.AgentsFailing, w.failure
 	}
 }
@@ -290,5 +375,6 @@ func plainly(err error) string {
 	if errors.As(err, &e) {
 		return fmt.Sprintf("the service answers %d %s", e.StatusCode, http.StatusText(e.StatusCode))
 	}
-	return strings.TrimSpace(err.Error())
+	text := strings.TrimSpace(err.Error())
+	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 }

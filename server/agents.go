@@ -9,7 +9,7 @@ import (
 // openAgents creates the service for managed agents. It is idle until runAgents.
 func (s *Server) openAgents() {
 	s.agents = agents.New(agents.Options{
-		Store: s.store, Vault: s.vault, Sandboxes: s.lifecycle, Sleeper: s.lifecycle, Commands: s.lifecycle, Files: s.lifecycle.Files(),
+		Keys: s.tokens, Store: s.store, Vault: s.vault, Sandboxes: s.lifecycle, Sleeper: s.lifecycle, Commands: s.lifecycle, Files: s.lifecycle.Files(),
 		Transport: s.outward(), Dir: filepath.Join(s.config.Home, "agents"), Log: s.log,
 	})
 }

@@ -13,7 +13,9 @@ import (
 
 // outward is the transport for requests to addresses that projects choose.
 func (s *Server) outward() *http.Transport {
-	return gateway.Transport(s.config.Webhooks.Allow, s.config.Network.Forbid)
+	t := gateway.Transport(s.config.Webhooks.Allow, s.config.Network.Forbid)
+	t.MaxResponseHeaderBytes = 64 << 10
+	return t
 }
 
 // openWebhooks creates the webhook service. It sends nothing until runWebhooks.

@@ -10,4 +10,6 @@ type AgentAttachment struct {
 	// Sealed contains the environment key and the values of secrets, encrypted with
 	// secrets.key.
 	Sealed []byte `json:"_sealed,omitempty"`
+	// TokenID is the key that made the attachment, or "" if it is not known.
+	TokenID string `json:"_token_id,omitempty"`
 }

@@ -48,6 +48,7 @@ type Service struct {
 	closed   bool
 	busy     bool
 	tried    int // results that were refused
+	instead  func(http.ResponseWriter, *http.Request) bool
 }
 
 type work struct {
@@ -65,7 +66,7 @@ func New(environment, key string, lease time.Duration) *Service {
 	mux := http.NewServeMux()
 	handle := func(pattern string, query []string, h func(w http.ResponseWriter, r *http.Request)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if s.acceptable(w, r, append(query, "beta")) {
+			if s.acceptable(w, r, append(query, "beta")) && !s.replaced(w, r) {
 				h(w, r)
 			}
 		})
@@ -91,6 +92,20 @@ func New(environment, key string, lease time.Duration) *Service {
 	})
 	s.Server = httptest.NewServer(mux)
 	return s
+}
+
+// Instead makes a function answer requests, unless it returns false.
+func (s *Service) Instead(f func(http.ResponseWriter, *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.instead = f
+}
+
+func (s *Service) replaced(w http.ResponseWriter, r *http.Request) bool {
+	s.mu.Lock()
+	f := s.instead
+	s.mu.Unlock()
+	return f != nil && f(w, r)
 }
 
 // Close ends the service.
