@@ -11,8 +11,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/anthropics/anthropic-sdk-go"
 )
 
 const (
@@ -74,16 +72,6 @@ func describe(b []byte) (*description, error) {
 		}
 	}
 	return d, nil
-}
-
-// forSDK is the description as the SDK has it.
-func (d *description) forSDK() (*anthropic.BetaManagedAgentsSession, error) {
-	b, err := json.Marshal(d)
-	if err != nil {
-		return nil, err
-	}
-	s := &anthropic.BetaManagedAgentsSession{}
-	return s, json.Unmarshal(b, s)
 }
 
 // stores are the memory stores of the session.

@@ -167,7 +167,7 @@ func (s *session) serve(ctx context.Context, p piece) (over bool, err error) {
 		return false, err
 	}
 	defer s.closeMemory(ctx)
-	if err := s.openMemory(ctx, p); err != nil {
+	if err := s.openMemory(p); err != nil {
 		return false, err
 	}
 	idle := defaultIdle

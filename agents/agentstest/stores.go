@@ -98,6 +98,15 @@ func (m *MemoryStore) Put(path, content string) {
 	m.memories[x.id] = x
 }
 
+// Remove removes a memory as another session would.
+func (m *MemoryStore) Remove(path string) {
+	m.service.mu.Lock()
+	defer m.service.mu.Unlock()
+	if x := m.at(path); x != nil {
+		delete(m.memories, x.id)
+	}
+}
+
 func (m *MemoryStore) at(path string) *memory {
 	for _, x := range m.memories {
 		if x.path == path {
