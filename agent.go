@@ -20,7 +20,8 @@ const (
 	AgentsWaiting AgentState = "waiting"
 	// AgentsWorking has sessions that it works for.
 	AgentsWorking AgentState = "working"
-	// AgentsFailing means that the queue cannot be reached, or refuses the key.
+	// AgentsFailing means that the queue cannot be reached or refuses the environment key, or that
+	// the API key that attached it has ended.
 	// LastError says why.
 	AgentsFailing AgentState = "failing"
 )
