@@ -17,6 +17,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/agents/agentstest"
+	"github.com/bothy-dev/bothy/internal/repack"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -111,7 +112,7 @@ func asAdmin(t *testing.T, project string) context.Context {
 }
 
 func newTestService(t *testing.T, m *memoryStore) *Service {
-	return New(Options{Store: m, Vault: m, Sandboxes: noSandboxes{}, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	return New(Options{Store: m, Vault: m, Sandboxes: noSandboxes{}, Repack: repack.Here, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 }
 
 const testKey = "key-of-the-environment"

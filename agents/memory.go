@@ -22,6 +22,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/repack"
 )
 
 const (
@@ -282,7 +283,7 @@ func (x *exchange) inside(ctx context.Context) (map[string]string, error) {
 	defer r.Close()
 	sums, skipped, example := map[string]string{}, 0, ""
 	entries, total, length := 0, 0, 0
-	for t := tar.NewReader(&limited{ReadCloser: r, left: maxMemoryArchive, what: "the folder " + x.st.path}); ; {
+	for t := tar.NewReader(&repack.AtMost{R: r, Left: maxMemoryArchive, What: "the folder " + x.st.path}); ; {
 		h, err := t.Next()
 		if err == io.EOF {
 			break
@@ -297,7 +298,7 @@ func (x *exchange) inside(ctx context.Context) (map[string]string, error) {
 		if h.Typeflag != tar.TypeReg || name == environments.MarkerPath {
 			continue
 		}
-		if h.Size > maxMemory || !properName(name) {
+		if h.Size > maxMemory || !repack.ProperName(name) {
 			skipped, example = skipped+1, name
 			if was, ok := x.agreed[x.st.path+"/"+name]; ok { // not deleted
 				sums[name] = was
@@ -335,7 +336,7 @@ func (x *exchange) list(ctx context.Context) (map[string]listed, error) {
 			switch {
 			case m.Type != "memory" || name == environments.MarkerPath:
 				continue
-			case !properName(name) || !idForm.MatchString(m.ID) || err != nil || len(m.ContentSha256) != 64 || m.ContentSizeBytes > maxMemory:
+			case !repack.ProperName(name) || !idForm.MatchString(m.ID) || err != nil || len(m.ContentSha256) != 64 || m.ContentSizeBytes > maxMemory:
 				skipped++
 				continue
 			}

@@ -2,6 +2,8 @@ package agents
 
 import (
 	"archive/tar"
+	"archive/zip"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/agents/agentstest"
+	"github.com/bothy-dev/bothy/internal/repack"
 )
 
 // fakeBox is a sandbox of files in memory, whose commands do nothing.
@@ -306,8 +309,8 @@ func TestSkills(t *testing.T) {
 		q.Skill("..", zipOf(t, map[string]string{"f": "by its id"})),
 		q.Skill("pdf", zipOf(t, map[string]string{"f": "by its id"})),
 		q.Skill("bad", []byte("no archive")),
-		q.Skill("bomb", gzipOf(t, zeros(300<<20))),
-		q.Skill("large", make([]byte, maxArchive+1)),
+		q.Skill("bomb", zipOf(t, map[string]string{"zeros": strings.Repeat("\x00", 40<<20)})),
+		q.Skill("large", make([]byte, repack.MaxArchive+1)),
 	})
 	x.Call("read", map[string]any{"file_path": "/x"})
 	got := box.all()
@@ -324,3 +327,29 @@ func TestSkills(t *testing.T) {
 	x.End()
 	q.AwaitRest(x.ID)
 }
+
+func zipOf(t *testing.T, files map[string]string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for name, content := range files {
+		f, err := w.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(f, content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// zeros are n bytes of zero.
+func zeros(n int64) io.Reader { return io.LimitReader(zeroReader{}, n) }
+
+type zeroReader struct{}
+
+func (zeroReader) Read(p []byte) (int, error) { clear(p); return len(p), nil }

@@ -9,8 +9,10 @@ package agents
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -86,7 +88,9 @@ type Options struct {
 	Files     bothy.FileService
 	// Transport reaches the queues, and decides which addresses are allowed.
 	Transport http.RoundTripper
-	// Dir is a folder for copies of skills and memories. Its content is removed.
+	// Repack is repack.Confined, or repack.Here where there are no rights to confine it.
+	Repack func(ctx context.Context, archive *os.File, folder string, w io.Writer) error
+	// Dir is a folder for archives of skills while they are fetched. Its content is removed.
 	Dir string
 	Log *slog.Logger
 }

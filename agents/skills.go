@@ -14,6 +14,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/repack"
 )
 
 // skillTime limits fetching a skill and copying it into a sandbox.
@@ -34,14 +35,14 @@ func (s *session) placeSkills(ctx context.Context, sandbox string) error {
 	}
 	names, missing := map[string]bool{}, 0
 	for _, skill := range s.about.Agent.Skills {
-		a, name, err := s.fetchSkill(ctx, skill)
+		f, name, err := s.fetchSkill(ctx, skill)
 		if err == nil {
 			if names[name] {
 				name = skill.ID
 			}
 			names[name] = true
-			err = s.placeSkill(ctx, sandbox, a, name)
-			a.file.Close()
+			err = s.placeSkill(ctx, sandbox, f, name)
+			f.Close()
 		}
 		if errors.Is(err, errNotPlaced) {
 			return err
@@ -59,52 +60,51 @@ func (s *session) placeSkills(ctx context.Context, sandbox string) error {
 
 // fetchSkill fetches the archive of a skill, into a file without a name, and the name of the
 // skill's folder.
-func (s *session) fetchSkill(ctx context.Context, skill skill) (a archive, name string, err error) {
+func (s *session) fetchSkill(ctx context.Context, skill skill) (f *os.File, name string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, skillTime)
 	defer cancel()
 	versions := s.worker.client.Beta.Skills.Versions
 	// The version may be an alias, which only this request resolves.
 	v, err := versions.Get(ctx, skill.Version, anthropic.BetaSkillVersionGetParams{SkillID: skill.ID}, s.requests...)
 	if err != nil {
-		return archive{}, "", err
+		return nil, "", err
 	}
 	if !idForm.MatchString(v.ID) {
-		return archive{}, "", fmt.Errorf("%.300q is not the id of a version", v.ID)
+		return nil, "", fmt.Errorf("%.300q is not the id of a version", v.ID)
 	}
 	name = path.Base(strings.TrimSpace(v.Name))
-	if !properName(name) || strings.Contains(name, `\`) || name == "/" {
+	if !repack.ProperName(name) || strings.Contains(name, `\`) || name == "/" {
 		name = skill.ID
 	}
 	res, err := versions.Download(ctx, v.ID, anthropic.BetaSkillVersionDownloadParams{SkillID: skill.ID}, s.requests...)
 	if err != nil {
-		return archive{}, "", err
+		return nil, "", err
 	}
 	defer res.Body.Close()
 	if err := os.MkdirAll(s.worker.o.Dir, 0o700); err != nil {
-		return archive{}, "", err
+		return nil, "", err
 	}
-	f, err := os.CreateTemp(s.worker.o.Dir, "skill-")
+	w, err := os.CreateTemp(s.worker.o.Dir, "skill-")
 	if err != nil {
-		return archive{}, "", err
+		return nil, "", err
 	}
-	_ = os.Remove(f.Name())
-	n, err := io.Copy(f, res.Body)
-	if err != nil {
-		f.Close()
-		return archive{}, "", err
+	defer w.Close()
+	defer os.Remove(w.Name())
+	if _, err := io.Copy(w, res.Body); err != nil {
+		return nil, "", err
 	}
-	return archive{file: f, size: n}, name, nil
+	f, err = os.Open(w.Name())
+	return f, name, err
 }
 
 // placeSkill copies a skill into a sandbox.
-func (s *session) placeSkill(ctx context.Context, sandbox string, a archive, name string) error {
+func (s *session) placeSkill(ctx context.Context, sandbox string, f *os.File, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, skillTime)
 	defer cancel()
-	a.ctx = ctx
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
-		err := a.repack(w, path.Join("skills", name))
+		err := s.worker.o.Repack(ctx, f, path.Join("skills", name), w)
 		w.CloseWithError(err)
 		packed <- err
 	}()

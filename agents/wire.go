@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/bothy-dev/bothy/internal/repack"
 )
 
 const (
@@ -59,7 +61,10 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		})
 	case strings.HasSuffix(r.URL.Path, "/content"):
 		return w.open(r, func(body io.ReadCloser) io.ReadCloser {
-			return &limited{ReadCloser: body, left: maxArchive, what: "the archive"}
+			return struct {
+				io.Reader
+				io.Closer
+			}{&repack.AtMost{R: body, Left: repack.MaxArchive, What: "the archive"}, body}
 		})
 	case strings.HasSuffix(r.URL.Path, "/events") && r.Method == http.MethodGet:
 		read = w.page
@@ -136,7 +141,7 @@ func (w *wire) document(r *http.Request, body io.Reader) ([]byte, error) {
 			return nil, err
 		}
 		defer leave()
-		rest, err := io.ReadAll(&limited{ReadCloser: io.NopCloser(body), left: maxDocument - smallAnswer, what: "it"})
+		rest, err := io.ReadAll(&repack.AtMost{R: body, Left: maxDocument - smallAnswer, What: "it"})
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +191,7 @@ func (w *wire) page(r *http.Request, body io.Reader) ([]byte, error) {
 
 // trimPage reads a page of events.
 func trimPage(body io.Reader, a *account) ([]byte, error) {
-	part := &limited{ReadCloser: io.NopCloser(&limited{ReadCloser: io.NopCloser(body), left: maxRawPage, what: "the page"}), left: maxEvent, what: "an event"}
+	part := &repack.AtMost{R: &repack.AtMost{R: body, Left: maxRawPage, What: "the page"}, Left: maxEvent, What: "an event"}
 	d := json.NewDecoder(part)
 	if err := next(d, '{'); err != nil {
 		return nil, err
@@ -203,7 +208,7 @@ func trimPage(body io.Reader, a *account) ([]byte, error) {
 			return nil, fmt.Errorf("the page has the key %.100q twice", key)
 		}
 		keys[strings.Map(folded, key)] = true
-		part.left = maxEvent
+		part.Left = maxEvent
 		switch key {
 		case "next_page":
 			if err := d.Decode(&cursor); err != nil {
@@ -215,7 +220,7 @@ func trimPage(body io.Reader, a *account) ([]byte, error) {
 			}
 			for d.More() {
 				var raw json.RawMessage
-				part.left = maxEvent
+				part.Left = maxEvent
 				if err := d.Decode(&raw); err != nil {
 					return nil, err
 				}
@@ -378,22 +383,6 @@ func (s *stream) line(limit int) ([]byte, error) {
 			return nil, err
 		}
 	}
-}
-
-// limited is a body that may have no more than left bytes.
-type limited struct {
-	io.ReadCloser
-	left int64
-	what string
-}
-
-// Read implements io.Reader.
-func (l *limited) Read(p []byte) (int, error) {
-	n, err := l.ReadCloser.Read(p[:min(int64(len(p)), l.left+1)])
-	if l.left -= int64(n); l.left < 0 {
-		return 0, fmt.Errorf("%s is too large", l.what)
-	}
-	return n, err
 }
 
 // usage is what all work uses of the server's memory, by project.

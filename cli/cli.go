@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bothy-dev/bothy/doctor"
+	"github.com/bothy-dev/bothy/internal/repack"
 )
 
 // Main executes the command line of this process, and returns its exit code. version is
@@ -19,6 +20,9 @@ import (
 func Main(version string) int {
 	if doctor.IsProbe() {
 		return doctor.RunProbe()
+	}
+	if repack.IsConfined() {
+		return repack.RunConfined()
 	}
 	args := os.Args[1:]
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}

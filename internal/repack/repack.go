@@ -1,4 +1,6 @@
-package agents
+// Package repack turns an archive that nobody vouches for into a tar for a sandbox. It writes no
+// file, and Confined does it in a process without rights.
+package repack
 
 import (
 	"archive/tar"
@@ -19,8 +21,8 @@ import (
 )
 
 const (
-	// maxArchive limits a skill's archive.
-	maxArchive = 32 << 20
+	// MaxArchive limits an archive.
+	MaxArchive = 32 << 20
 	// maxUnpacked limits its content, also maxRatio times the archive's size, and maxFiles its
 	// files and folders.
 	maxUnpacked = 256 << 20
@@ -41,16 +43,23 @@ type entry struct {
 	size    int64
 }
 
-// An archive is a skill's: a zip, or a tar that is plain or compressed with gzip or bzip2. Nothing
-// is unpacked on this host: repack turns it into a tar for a sandbox.
+// An archive is a zip, or a tar that is plain or compressed with gzip or bzip2.
 type archive struct {
-	ctx  context.Context // of the work that it is unpacked for
+	ctx  context.Context
 	file *os.File
 	size int64
 }
 
-// repack writes the archive's files as a tar, below a folder. The folder that contains all files
+// Here writes the files of an archive as a tar, below a folder. The folder that contains all files
 // of an archive is left out.
+func Here(ctx context.Context, file *os.File, folder string, w io.Writer) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	return archive{ctx, file, info.Size()}.repack(w, folder)
+}
+
 func (a archive) repack(w io.Writer, folder string) error {
 	var names []string
 	err := a.each(func(e entry, content io.Reader) error { // everything is read once before any of it is used
@@ -164,7 +173,7 @@ func (a archive) each(fn func(entry, io.Reader) error) error {
 
 func eachOfTar(r io.Reader, b *bounds) error {
 	// Headers and files that are left out count as well.
-	t := tar.NewReader(&limited{ReadCloser: io.NopCloser(r), left: b.left + maxFiles*4<<10, what: "what is in the archive"})
+	t := tar.NewReader(&AtMost{R: r, Left: b.left + maxFiles*4<<10, What: "what is in the archive"})
 	for {
 		h, err := t.Next()
 		if err == io.EOF {
@@ -263,7 +272,7 @@ func (b *bounds) pass(e entry, content io.Reader) error {
 	switch {
 	case e.name == "":
 		return nil
-	case !properName(e.name):
+	case !ProperName(e.name):
 		return fmt.Errorf("the archive has a file with the name %.100q", e.name)
 	case e.folder:
 		e.size, content = 0, strings.NewReader("")
@@ -274,8 +283,8 @@ func (b *bounds) pass(e entry, content io.Reader) error {
 	return b.fn(e, &exact{ctx: b.ctx, from: content, left: e.size})
 }
 
-// properName reports whether a clean relative path is one that a file may have.
-func properName(name string) bool {
+// ProperName reports whether a clean relative path is one that a file may have.
+func ProperName(name string) bool {
 	if len(name) > maxName || strings.Count(name, "/") > maxFolders || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
 		return false
 	}
@@ -303,6 +312,22 @@ func (x *exact) Read(p []byte) (int, error) {
 	x.left -= int64(n)
 	if x.left < 0 || err == io.EOF && x.left > 0 {
 		return 0, errors.New("a file in the archive has another size than the archive says")
+	}
+	return n, err
+}
+
+// AtMost reads from R, which may have no more than Left bytes.
+type AtMost struct {
+	R    io.Reader
+	Left int64
+	What string // for the error
+}
+
+// Read implements io.Reader.
+func (l *AtMost) Read(p []byte) (int, error) {
+	n, err := l.R.Read(p[:min(int64(len(p)), l.Left+1)])
+	if l.Left -= int64(n); l.Left < 0 {
+		return 0, fmt.Errorf("%s is too large", l.What)
 	}
 	return n, err
 }

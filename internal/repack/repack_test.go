@@ -1,4 +1,4 @@
-package agents
+package repack
 
 import (
 	"archive/tar"
@@ -14,7 +14,7 @@ import (
 )
 
 // archiveOf is an archive with some content.
-func archiveOf(t *testing.T, content []byte) archive {
+func archiveOf(t *testing.T, content []byte) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "archive"))
 	if err != nil {
@@ -24,7 +24,7 @@ func archiveOf(t *testing.T, content []byte) archive {
 	if _, err := f.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	return archive{ctx: t.Context(), file: f, size: int64(len(content))}
+	return f
 }
 
 func tarOf(t *testing.T, headers ...tar.Header) []byte {
@@ -92,17 +92,20 @@ type zeroReader struct{}
 
 func (zeroReader) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
+// bomb is a small archive of a file of zeros with a size, and with content of another.
+func bomb(t *testing.T, size, content int64) []byte {
+	t.Helper()
+	var head bytes.Buffer
+	w := tar.NewWriter(&head)
+	if err := w.WriteHeader(&tar.Header{Name: "zeros", Typeflag: tar.TypeReg, Size: size}); err != nil {
+		t.Fatal(err)
+	}
+	return gzipOf(t, io.MultiReader(&head, zeros(content)))
+}
+
 func TestRepack(t *testing.T) {
 	file := func(name, content string) tar.Header {
 		return tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Uname: content}
-	}
-	bomb := func(size, content int64) []byte {
-		var head bytes.Buffer
-		w := tar.NewWriter(&head)
-		if err := w.WriteHeader(&tar.Header{Name: "zeros", Typeflag: tar.TypeReg, Size: size}); err != nil {
-			t.Fatal(err)
-		}
-		return gzipOf(t, io.MultiReader(&head, zeros(content)))
 	}
 	many := make([]tar.Header, maxFiles+1)
 	for i := range many {
@@ -121,8 +124,8 @@ func TestRepack(t *testing.T) {
 		"a zip":            {zipOf(t, map[string]string{"pdf/SKILL.md": "one"}), "skills/ skills/x/ skills/x/SKILL.md"},
 		"upwards":          {tarOf(t, file("../../../etc/passwd", "no"), file("/etc/shadow", "no"), file("a", "")), "skills/ skills/x/ skills/x/etc/ skills/x/etc/passwd skills/x/etc/shadow skills/x/a"},
 		"links":            {tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, tar.Header{Name: "d", Typeflag: tar.TypeChar}, file("l/passwd", "no"), file("k", "")), "skills/ skills/x/ skills/x/l/ skills/x/l/passwd skills/x/k"},
-		"a bomb":           {bomb(maxUnpacked+1, 4096), "!too large"},
-		"a ratio":          {bomb(40<<20, 40<<20), "!too large"},
+		"a bomb":           {bomb(t, maxUnpacked+1, 4096), "!too large"},
+		"a ratio":          {bomb(t, 40<<20, 40<<20), "!too large"},
 		"many files":       {tarOf(t, many...), "!more than"},
 		"a large zip":      {zipOf(t, entries), "!directory"},
 		"a bomb in a zip":  {zipOf(t, map[string]string{"z": strings.Repeat("\x00", 64<<20)}), "!too large"},
@@ -133,7 +136,7 @@ func TestRepack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := archiveOf(t, c.content).repack(&out, "skills/x")
+			err := Here(t.Context(), archiveOf(t, c.content), "skills/x", &out)
 			if part, bad := strings.CutPrefix(c.want, "!"); bad {
 				if err == nil || !strings.Contains(err.Error(), part) || out.Len() > 1<<20 {
 					t.Errorf("%v, %d bytes", err, out.Len())
