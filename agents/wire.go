@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bothy-dev/bothy/internal/random"
 	"github.com/bothy-dev/bothy/internal/repack"
 )
 
@@ -38,9 +39,13 @@ const (
 	// What a piece of work, the work of a project, and all work may keep of events in memory.
 	pieceMemory   = 32 << 20
 	projectMemory = 128 << 20
-	allMemory     = 512 << 20
-	// idMemory is about what the SDK keeps of each event for as long as it works.
+	allMemory     = 256 << 20
+	// idMemory is about what the SDK keeps of each call for as long as it works.
 	idMemory = 256
+	// maxText is where a text in an event is cut, such as a file that the user has sent.
+	maxText = 4 << 20
+	// maxWholeText limits it before.
+	maxWholeText = 64 << 20
 )
 
 // A wire is the transport to a service that a user chose. It does not trust the service: answers
@@ -57,7 +62,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/events/stream"):
 		return w.open(r, func(body io.ReadCloser) io.ReadCloser {
-			return &stream{Closer: body, from: bufio.NewReaderSize(body, 16<<10), account: accountOf(r.Context())}
+			return &stream{Closer: body, from: bufio.NewReaderSize(&cutter{from: body}, 16<<10), account: accountOf(r.Context())}
 		})
 	case strings.HasSuffix(r.URL.Path, "/content"):
 		return w.open(r, func(body io.ReadCloser) io.ReadCloser {
@@ -68,7 +73,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		})
 	case strings.HasSuffix(r.URL.Path, "/events") && r.Method == http.MethodGet:
 		read = w.page
-	case strings.HasSuffix(r.URL.Path, "/events"):
+	case strings.HasSuffix(r.URL.Path, "/events"), strings.HasSuffix(r.URL.Path, "/stop"):
 		read = w.nothing
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), answerTime)
@@ -165,7 +170,7 @@ func (w *wire) failure(_ *http.Request, body io.Reader) ([]byte, error) {
 	return b, nil
 }
 
-// nothing reads the answer to posted events, which repeats them.
+// nothing reads an answer that does not matter, such as the one that repeats posted events.
 func (w *wire) nothing(_ *http.Request, body io.Reader) ([]byte, error) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(body, maxFailure)) // so that the connection can be used again
 	return []byte(`{"data":[]}`), nil
@@ -182,84 +187,88 @@ func (w *wire) page(r *http.Request, body io.Reader) ([]byte, error) {
 	if !r.URL.Query().Has("page") {
 		a.forgetPages()
 	}
-	b, err := trimPage(body, a)
+	b, last, err := trimPage(body, a)
+	if last { // the SDK keeps only open calls
+		a.forgetPages()
+	}
 	if err != nil && r.Context().Err() == nil {
 		a.fail(fmt.Errorf("the service's events are refused: %w", err))
 	}
 	return b, err
 }
 
-// trimPage reads a page of events.
-func trimPage(body io.Reader, a *account) ([]byte, error) {
-	part := &repack.AtMost{R: &repack.AtMost{R: body, Left: maxRawPage, What: "the page"}, Left: maxEvent, What: "an event"}
+// trimPage reads a page of events, and reports whether it is the last.
+func trimPage(body io.Reader, a *account) (_ []byte, last bool, _ error) {
+	part := &repack.AtMost{R: &cutter{from: &repack.AtMost{R: body, Left: maxRawPage, What: "the page"}}, Left: maxEvent, What: "an event"}
 	d := json.NewDecoder(part)
 	if err := next(d, '{'); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	out, events, values := []byte(`{"data":[`), 0, 0
+	var calls []string
 	var cursor *string
 	for keys := map[string]bool{}; d.More(); {
 		t, err := d.Token()
 		key, _ := t.(string)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if keys[strings.Map(folded, key)] {
-			return nil, fmt.Errorf("the page has the key %.100q twice", key)
+			return nil, false, fmt.Errorf("the page has the key %.100q twice", key)
 		}
 		keys[strings.Map(folded, key)] = true
 		part.Left = maxEvent
 		switch key {
 		case "next_page":
 			if err := d.Decode(&cursor); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		case "data":
 			if err := next(d, '['); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			for d.More() {
 				var raw json.RawMessage
 				part.Left = maxEvent
 				if err := d.Decode(&raw); err != nil {
-					return nil, err
+					return nil, false, err
 				}
-				event, n, err := trim(raw)
+				event, call, n, err := trim(raw)
 				if err != nil {
-					return nil, err
+					return nil, false, err
 				}
 				if events++; events > 1 {
 					out = append(out, ',')
 				}
-				out, values = append(out, event...), values+n
+				out, values, calls = append(out, event...), values+n, append(calls, call)
 				if len(out) > maxPage || events > maxEvents || values > maxValues {
-					return nil, errors.New("the page has too many events, or too large ones")
+					return nil, false, errors.New("the page has too many events, or too large ones")
 				}
 			}
 			if err := next(d, ']'); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		default:
 			if len(keys) > 20 {
-				return nil, errors.New("the page has too many keys")
+				return nil, false, errors.New("the page has too many keys")
 			}
 			var skipped json.RawMessage
 			if err := d.Decode(&skipped); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		}
 	}
 	if err := next(d, '}'); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if err := a.keepPage(len(out), events); err != nil {
-		return nil, err
+	if err := a.keep(len(out), calls...); err != nil {
+		return nil, false, err
 	}
 	b, err := json.Marshal(cursor)
 	if len(b) > 4096 {
 		err = errors.New("the name of the next page is too long")
 	}
-	return slices.Concat(out, []byte(`],"next_page":`), b, []byte("}")), err
+	return slices.Concat(out, []byte(`],"next_page":`), b, []byte("}")), cursor == nil, err
 }
 
 // next reads a delimiter.
@@ -280,27 +289,102 @@ var needed = []string{
 // maxID limits the id of an event or a call.
 const maxID = 200
 
-// trim makes an event afresh from what the worker needs of it, and counts its values.
-func trim(raw []byte) ([]byte, int, error) {
-	n, err := unambiguous(raw, maxValues)
-	if err != nil {
-		return nil, 0, err
+// trim makes an event afresh from what the worker needs of it, and counts its values. call is the
+// id of the call that the event makes or answers, or "".
+func trim(raw []byte) (event []byte, call string, values int, err error) {
+	refuse := func(err error) ([]byte, string, int, error) { return nil, "", 0, err }
+	if values, err = unambiguous(raw, maxValues); err != nil {
+		return refuse(err)
 	}
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &all); err != nil {
-		return nil, 0, err
+		return refuse(err)
 	}
 	for _, key := range []string{"id", "type", "tool_use_id", "custom_tool_use_id"} {
 		if len(all[key]) > maxID {
-			return nil, 0, fmt.Errorf("the %s of an event has %d bytes", key, len(all[key]))
+			return refuse(fmt.Errorf("the %s of an event has %d bytes", key, len(all[key])))
 		}
 	}
-	call := slices.Contains([]string{`"agent.tool_use"`, `"agent.custom_tool_use"`}, string(all["type"]))
+	isCall := slices.Contains([]string{`"agent.tool_use"`, `"agent.custom_tool_use"`}, string(all["type"]))
+	if isCall && bytes.Contains(raw, cutHere) {
+		return refuse(fmt.Errorf("a call has a text of more than %d bytes", maxText))
+	}
 	maps.DeleteFunc(all, func(key string, _ json.RawMessage) bool {
-		return !slices.Contains(needed, key) || !call && (key == "input" || key == "name")
+		return !slices.Contains(needed, key) || !isCall && (key == "input" || key == "name")
 	})
-	b, err := json.Marshal(all)
-	return b, n, err
+	call = string(all["tool_use_id"]) + string(all["custom_tool_use_id"])
+	if isCall {
+		call = string(all["id"])
+	}
+	event, err = json.Marshal(all)
+	return event, call, values, err
+}
+
+// cutHere marks a text that is cut. No service knows it.
+var cutHere = []byte("<cut-" + random.Hex(12) + ">")
+
+// A cutter reads JSON, and cuts texts that are longer than maxText, without keeping them in memory.
+type cutter struct {
+	from    io.Reader
+	buf     []byte // what is left of the input
+	out     []byte
+	err     error
+	inside  bool // a text
+	escaped bool // by a backslash
+	digits  int  // that still belong to an escaped character
+	cut     bool
+	length  int
+}
+
+// Read implements io.Reader.
+func (c *cutter) Read(p []byte) (int, error) {
+	for len(c.out) == 0 {
+		if c.err != nil {
+			return 0, c.err
+		}
+		if c.buf == nil {
+			c.buf = make([]byte, 16<<10)
+		}
+		var n int
+		n, c.err = c.from.Read(c.buf)
+		c.pass(c.buf[:n])
+	}
+	n := copy(p, c.out)
+	c.out = c.out[n:]
+	return n, nil
+}
+
+func (c *cutter) pass(in []byte) {
+	c.out = c.out[:0]
+	for _, b := range in {
+		between := !c.escaped && c.digits == 0 && b&0xc0 != 0x80 // two characters
+		if c.inside && c.length > maxText && !c.cut && between && b != '"' {
+			c.cut = true
+			c.out = append(c.out, cutHere...)
+		}
+		switch {
+		case b == '\n': // never in a text, but between events of a stream
+			c.inside, c.escaped, c.digits, c.cut, c.length = false, false, 0, false, 0
+		case c.escaped:
+			c.escaped = false
+			if b == 'u' {
+				c.digits = 4
+			}
+		case c.digits > 0:
+			c.digits--
+		case b == '"':
+			c.inside, c.cut, c.length = !c.inside, false, 0
+		case c.inside && b == '\\':
+			c.escaped = true
+		}
+		if c.length++; c.length > maxWholeText && c.inside {
+			c.err = errors.New("a text is too large")
+			return
+		}
+		if !c.cut {
+			c.out = append(c.out, b)
+		}
+	}
 }
 
 // A stream passes on the events of a stream of server-sent events, one by one.
@@ -357,9 +441,9 @@ func (s *stream) event() ([]byte, error) {
 		b, _ := (&wire{}).failure(nil, bytes.NewReader(data))
 		return fmt.Appendf(nil, "event: error\ndata: %s\n\n", bytes.ReplaceAll(bytes.TrimSpace(b), []byte("\n"), []byte(" "))), nil
 	}
-	b, _, err := trim(data)
+	b, call, _, err := trim(data)
 	if err == nil {
-		err = s.account.keepIDs(1)
+		err = s.account.keep(0, call)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRefusedEvent, err)
@@ -414,7 +498,9 @@ type account struct {
 	// fail ends the work.
 	fail func(error)
 
-	ids, pages int64 // guarded by use.mu
+	calls map[string]bool // guarded, like what follows, by use.mu
+	ids   int64
+	pages int64
 }
 
 type accountKey struct{}
@@ -427,29 +513,48 @@ func accountOf(ctx context.Context) *account {
 	return &account{use: newUsage(), fail: func(error) {}}
 }
 
+// keep notes that bytes of a page are kept until its listing ends, and calls until the work ends.
+func (a *account) keep(bytes int, calls ...string) error {
+	a.use.mu.Lock()
+	defer a.use.mu.Unlock()
+	if a.calls == nil {
+		a.calls = map[string]bool{}
+	}
+	for _, call := range calls {
+		if call == "" || a.calls[call] {
+			continue
+		}
+		if err := a.add(idMemory, 0); err != nil {
+			return err
+		}
+		a.calls[call] = true
+	}
+	return a.add(0, int64(bytes))
+}
+
+// add is called with the lock.
 func (a *account) add(ids, pages int64) error {
-	l := a.use
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := ids + pages
-	if n > 0 && (a.ids+a.pages+n > pieceMemory || l.held[a.project]+n > projectMemory || l.total+n > allMemory) {
+	u, n := a.use, ids+pages
+	if n > 0 && (a.ids+a.pages+n > pieceMemory || u.held[a.project]+n > projectMemory || u.total+n > allMemory) {
 		return errors.New("the sessions worked for have too many events to keep them in memory")
 	}
-	a.ids, a.pages, l.total = a.ids+ids, a.pages+pages, l.total+n
-	if l.held[a.project] += n; l.held[a.project] == 0 {
-		delete(l.held, a.project)
+	a.ids, a.pages, u.total = a.ids+ids, a.pages+pages, u.total+n
+	if u.held[a.project] += n; u.held[a.project] == 0 {
+		delete(u.held, a.project)
 	}
 	return nil
 }
 
-func (a *account) keepIDs(n int) error { return a.add(int64(n)*idMemory, 0) }
-
-func (a *account) keepPage(bytes, events int) error {
-	return a.add(int64(events)*idMemory, int64(bytes))
+// forgetPages notes that the SDK no longer has the pages.
+func (a *account) forgetPages() {
+	a.use.mu.Lock()
+	defer a.use.mu.Unlock()
+	_ = a.add(0, -a.pages)
 }
 
-// forgetPages notes that the events are read from their beginning again.
-func (a *account) forgetPages() { _ = a.add(0, -a.pages) }
-
 // close returns everything.
-func (a *account) close() { _ = a.add(-a.ids, -a.pages) }
+func (a *account) close() {
+	a.use.mu.Lock()
+	defer a.use.mu.Unlock()
+	_ = a.add(-a.ids, -a.pages)
+}

@@ -45,7 +45,6 @@ func TestAnswersHaveLimits(t *testing.T) {
 		"a page of keys":        {"/v1/sessions/ID/events", endless(`{"`, "x")},
 		"an event":              {"/v1/sessions/ID/events/stream", endless("event: agent.tool_use\ndata: ", "x")},
 		"an event of lines":     {"/v1/sessions/ID/events/stream", endless("event: agent.tool_use\n", "data: x\n")},
-		"events":                {"/v1/sessions/ID/events/stream", endless("", "event: x\ndata: {\"type\":\"x\"}\n\n")},
 		"work":                  {"/work/poll", endless(`{"id":"`, "x")},
 		"an error of the queue": {"/work/poll", func(w http.ResponseWriter, n *atomic.Int64) { w.WriteHeader(500); endless(`{"error":"`, "x")(w, n) }},
 		"an error of a session": {"/v1/sessions/ID", func(w http.ResponseWriter, n *atomic.Int64) { w.WriteHeader(403); endless(`{"error":"`, "x")(w, n) }},
@@ -104,7 +103,7 @@ func TestTrim(t *testing.T) {
 		`{"id":"` + strings.Repeat("x", 300) + `"}`:                                                          "!302 bytes",
 		`[]`: "!cannot unmarshal",
 	} {
-		got, _, err := trim([]byte(raw))
+		got, _, _, err := trim([]byte(raw))
 		if part, bad := strings.CutPrefix(want, "!"); bad != (err != nil) || !bad && string(got) != want || bad && !strings.Contains(err.Error(), part) {
 			t.Errorf("%.80s: %s, %v; want %s", raw, got, err, want)
 		}
@@ -119,7 +118,7 @@ func TestTrim(t *testing.T) {
 		`{"data":[` + strings.Repeat("{},", maxEvents) + `{}]}`: "!too many events",
 		`{"next_page":"` + strings.Repeat("x", 5000) + `"}`:     "!next page",
 	} {
-		got, err := trimPage(strings.NewReader(raw), a)
+		got, _, err := trimPage(strings.NewReader(raw), a)
 		if part, bad := strings.CutPrefix(want, "!"); bad != (err != nil) || !bad && string(got) != want || bad && !strings.Contains(err.Error(), part) {
 			t.Errorf("%.80s: %s, %v; want %s", raw, got, err, want)
 		}
@@ -130,25 +129,27 @@ func TestTrim(t *testing.T) {
 func TestEventsAreCounted(t *testing.T) {
 	u := newUsage()
 	one := &account{use: u, project: "p"}
-	for one.keepPage(1<<20, 10) == nil {
+	for i := 0; one.keep(1<<20, fmt.Sprint(i)) == nil; i++ {
 	}
 	if one.ids+one.pages > pieceMemory || u.total == 0 {
 		t.Errorf("%d and %d bytes are kept", one.ids, one.pages)
 	}
 	one.forgetPages()
-	if err := one.keepPage(1<<20, 10); err != nil {
-		t.Errorf("the same events again: %v", err)
+	for range 1_000_000 { // the same calls again and again
+		if err := one.keep(0, "0", "1", "2", ""); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var others []*account
 	for full := false; !full; {
 		x := &account{use: u, project: "p"}
 		others = append(others, x)
-		full = x.keepPage(pieceMemory, 0) != nil
+		full = x.keep(pieceMemory) != nil
 	}
 	if u.held["p"] > projectMemory {
 		t.Errorf("the project keeps %d bytes", u.held["p"])
 	}
-	if err := (&account{use: u, project: "q"}).keepPage(pieceMemory, 0); err != nil {
+	if err := (&account{use: u, project: "q"}).keep(pieceMemory); err != nil {
 		t.Errorf("another project: %v", err)
 	}
 	for _, x := range append(others, one) {
@@ -156,6 +157,30 @@ func TestEventsAreCounted(t *testing.T) {
 	}
 	if len(u.held) != 1 || u.total != pieceMemory {
 		t.Errorf("%v, %d bytes are left", u.held, u.total)
+	}
+}
+
+// A long text in an event is cut where that keeps the document valid, and no call has one.
+func TestCutter(t *testing.T) {
+	for _, text := range []string{"x", "ü", `\\`, `\"`, `\u00fc`, "€x"} {
+		for shift := range 3 {
+			long := strings.Repeat("y", shift) + strings.Repeat(text, maxText*2/len(text))
+			doc := `{"id":"a\"b","type":"user.message","content":[{"data":"` + long + `"}],"tool_use_id":"c"}` + "\n"
+			b, err := io.ReadAll(&cutter{from: strings.NewReader(doc + `{"id":"d"}`)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, second, _ := bytes.Cut(b, []byte("\n"))
+			event, _, _, err := trim(first)
+			if err != nil || len(b) > maxText+1024 || string(second) != `{"id":"d"}` || string(event) != `{"id":"a\"b","tool_use_id":"c","type":"user.message"}` {
+				t.Fatalf("%q, %d: %d bytes, %s, %v", text, shift, len(b), event, err)
+			}
+		}
+	}
+	call := `{"id":"a","type":"agent.tool_use","name":"write","input":{"content":"` + strings.Repeat("x", maxText*2) + `"}}`
+	page, _, err := trimPage(strings.NewReader(`{"data":[`+call+`]}`), accountOf(t.Context()))
+	if err == nil || !strings.Contains(err.Error(), "a call has a text") {
+		t.Errorf("a call that is cut: %d bytes, %v", len(page), err)
 	}
 }
 
