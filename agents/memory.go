@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -42,6 +43,8 @@ const (
 	memoryPage = 100
 	// memoryFetches is how many are fetched at once.
 	memoryFetches = 8
+	// maxWarnings limits what is logged of an exchange.
+	maxWarnings = 10
 	// memoryTime limits an exchange.
 	memoryTime = 2 * time.Minute
 	// memoryEvery is how often memories are reconciled while their session works.
@@ -168,7 +171,7 @@ func (m *memory) readOnly(name string) string {
 // exchange makes the memories in the sandbox and those of the service equal. If both sides have
 // changed a memory, the service's version wins, as in the SDK.
 func (s *session) exchange(ctx context.Context, sandbox string) error {
-	limited, cancel := context.WithTimeout(ctx, memoryTime)
+	timed, cancel := context.WithTimeout(ctx, memoryTime)
 	defer cancel()
 	agreed := maps.Clone(s.now().Memory)
 	if agreed == nil {
@@ -177,7 +180,7 @@ func (s *session) exchange(ctx context.Context, sandbox string) error {
 	var failed error
 	for _, st := range s.memory.stores {
 		x := &exchange{s: s, sandbox: sandbox, st: st, agreed: agreed}
-		if failed = x.run(limited); failed != nil {
+		if failed = x.run(timed); failed != nil {
 			break
 		}
 	}
@@ -194,6 +197,8 @@ type exchange struct {
 	// the sandbox.
 	agreed map[string]string
 	there  map[string]listed // at the service
+
+	warned atomic.Int32
 
 	mu      sync.Mutex
 	fetched int
@@ -258,7 +263,11 @@ func (x *exchange) run(ctx context.Context) error {
 	return x.take(ctx, wanted)
 }
 
+// warn logs what is left out, but no more than a few lines, as others choose how many there are.
 func (x *exchange) warn(text string, args ...any) {
+	if x.warned.Add(1) > maxWarnings {
+		return
+	}
 	x.s.worker.log.Warn(text, append([]any{"session", x.s.id, "store", x.st.id}, args...)...)
 }
 

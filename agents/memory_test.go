@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"os"
@@ -295,6 +296,25 @@ func TestMemoriesAreLimited(t *testing.T) {
 			x.End()
 			q.AwaitRest(x.ID)
 		})
+	}
+}
+
+// A sandbox with many files that are no memories does not fill the log.
+func TestWarningsAreLimited(t *testing.T) {
+	q := agentstest.New("env_1", testKey, time.Minute)
+	s, box := boxed(t)
+	var log bytes.Buffer
+	s.o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	working(t, q, s)
+	x := q.Session(nil, q.MemoryStore("/mnt/memory/notes", "read_write", map[string]string{"/a": "a"}))
+	x.Call("read", map[string]any{"file_path": "/x"})
+	for i := range 100 {
+		box.put(fmt.Sprint("/mnt/memory/notes/", i), "\xff")
+	}
+	x.End()
+	q.AwaitRest(x.ID)
+	if n := strings.Count(log.String(), "not taken by the service"); n == 0 || n > maxWarnings {
+		t.Errorf("%d warnings", n)
 	}
 }
 
