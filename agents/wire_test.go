@@ -248,28 +248,32 @@ func TestResultsAreLimited(t *testing.T) {
 	}
 }
 
-// keyring has one key.
-type keyring struct{ end func(error) }
+// keyring has one key, unless it is revoked.
+type keyring struct {
+	held    chan func(error) // gets what ends the holder
+	revoked bool
+}
 
 func (k *keyring) HoldID(_ context.Context, project, id string, end func(error)) (*bothy.Caller, func(), error) {
-	if k.end == nil || project != "p" || id != "tok_1" {
+	if k.revoked || project != "p" || id != "tok_1" {
 		return nil, nil, bothy.Errorf(bothy.CodeUnauthenticated, "this API key was revoked")
 	}
-	k.end = end
+	k.held <- end
 	return &bothy.Caller{}, func() {}, nil
 }
 
 // An attachment ends with the key that made it, also if the key was revoked while no server ran.
 func TestKeyIsRevoked(t *testing.T) {
 	q := agentstest.New("env_1", testKey, time.Minute)
-	m, keys := newStore(), &keyring{end: func(error) {}}
+	m := newStore()
+	keys := &keyring{held: make(chan func(error), 1)}
 	s := newTestService(t, m)
 	s.o.Keys = keys
 	ctx := bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: "p", TokenID: "tok_1", Scopes: bothy.AllScopes})
 	workingAs(t, ctx, q, s)
 	x := q.Session(nil)
 	x.Call("bash", map[string]any{"command": "true"})
-	keys.end(nil)
+	(<-keys.held)(nil)
 	q.AwaitRest(x.ID)
 	check := func(s *Service) {
 		t.Helper()
@@ -281,9 +285,8 @@ func TestKeyIsRevoked(t *testing.T) {
 	}
 	check(s)
 
-	keys.end = nil
 	next := newTestService(t, m)
-	next.o.Keys = keys
+	next.o.Keys = &keyring{revoked: true}
 	running, stop := context.WithCancel(t.Context())
 	defer stop()
 	started := make(chan struct{})
