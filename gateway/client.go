@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,7 +18,7 @@ type client struct {
 	buf []byte
 	// heads counts what buf takes beyond firstBytes: counted bytes of this connection.
 	heads   *quota
-	counted int64
+	counted atomic.Int64
 	// patience is how long the guest may take for one message.
 	patience time.Duration
 }
@@ -46,21 +47,18 @@ func (c *client) more(limit int) error {
 
 // grow gives buf room for size bytes.
 func (c *client) grow(size int) error {
-	more := int64(size) - firstBytes - c.counted
-	if more > 0 && !c.heads.take(more) {
+	more := max(0, int64(size)-firstBytes-c.counted.Load())
+	if !c.heads.take(more) {
 		return errors.New("too many connections of the sandbox are saying at once which host they are for")
 	}
-	c.counted += max(more, 0)
+	c.counted.Add(more)
 	c.buf = append(make([]byte, 0, size), c.buf...)
 	return nil
 }
 
-// forget gives up what is kept.
-func (c *client) forget() {
-	c.buf = nil
-	c.heads.put(c.counted)
-	c.counted = 0
-}
+// uncount puts back what was counted, when buf is given up. A server that reads the connection may
+// do so at the same time.
+func (c *client) uncount() { c.heads.put(c.counted.Swap(0)) }
 
 // Read implements io.Reader over the kept bytes and then the connection.
 func (c *client) Read(p []byte) (int, error) {
@@ -75,7 +73,8 @@ func (c *client) Read(p []byte) (int, error) {
 func (c *client) drop(n int) {
 	c.buf = c.buf[n:]
 	if len(c.buf) == 0 {
-		c.forget()
+		c.buf = nil
+		c.uncount()
 	}
 }
 

@@ -41,7 +41,7 @@ func (g *Gateway) serveName(f *flow, v verdict, r *tcp.ForwarderRequest) {
 	}
 	defer guest.Close()
 	s := &session{g: g, f: f, guest: &client{guestConn: guest, patience: g.patience, heads: &g.heads}, up: up, verdict: v, protocol: "tcp"}
-	defer s.guest.forget()
+	defer s.guest.uncount()
 	s.serve()
 }
 
