@@ -127,7 +127,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	conf := &tls.Config{Certificates: []tls.Certificate{v.ca.certificate(t, "api.example")}, NextProtos: []string{"h2"}}
 	over := make(chan struct{})
 	v.net.serve("5.6.7.8:443", func(c net.Conn) {
-		_ = (&http.Server{TLSConfig: conf, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = (&http.Server{TLSConfig: conf.Clone(), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for b := make([]byte, 32<<10); ; {
 				n, err := w.Write(b)
 				sent.Add(int64(n))
@@ -196,7 +196,7 @@ func TestInterceptedRequestsAreFew(t *testing.T) {
 	arrived, release := make(chan struct{}, sent), make(chan struct{})
 	conf := &tls.Config{Certificates: []tls.Certificate{v.ca.certificate(t, "api.example")}, NextProtos: []string{"h2", "http/1.1"}}
 	v.net.serve("5.6.7.8:443", func(c net.Conn) {
-		_ = (&http.Server{TLSConfig: conf, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		_ = (&http.Server{TLSConfig: conf.Clone(), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			arrived <- struct{}{}
 			<-release
 		})}).Serve(&singleListener{conn: tls.Server(c, conf), closed: release})
