@@ -11,7 +11,7 @@ import (
 
 // fed are folders whose packages decode what tenants, sandboxes and other servers send. They do
 // so with internal/bounded.
-var fed = []string{"template/sbom"}
+var fed = []string{"template/sbom", "template/tree"}
 
 // unbounded are decoders whose output or memory has no limit.
 var unbounded = []string{
