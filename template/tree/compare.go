@@ -87,5 +87,5 @@ func (c *comparison) same(n, old *Node) (bool, error) {
 	case !n.IsFile():
 		return true, nil
 	}
-	return c.from.same(n.Data, old.Data)
+	return c.from.same(c.ctx, n.Data, old.Data)
 }

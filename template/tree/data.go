@@ -2,6 +2,7 @@ package tree
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -78,7 +79,7 @@ func (s sources) Close() error {
 }
 
 // same reports whether two data have equal bytes.
-func (s sources) same(d, o Data) (bool, error) {
+func (s sources) same(ctx context.Context, d, o Data) (bool, error) {
 	if d.Size != o.Size {
 		return false, nil
 	}
@@ -96,6 +97,9 @@ func (s sources) same(d, o Data) (bool, error) {
 	size := min(d.Size, 128<<10)
 	one, two := make([]byte, size), make([]byte, size)
 	for left := d.Size; left > 0; {
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
 		n := min(left, int64(len(one)))
 		if _, err := io.ReadFull(a, one[:n]); err != nil {
 			return false, err

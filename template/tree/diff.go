@@ -3,6 +3,7 @@ package tree
 import (
 	"archive/tar"
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -36,7 +37,7 @@ func settle(dir, old *Node, known map[*Node]*Node, from sources) error {
 				return err
 			}
 		case !n.IsDir() && n.like(o):
-			same, err := from.same(n.Data, o.Data)
+			same, err := from.same(context.Background(), n.Data, o.Data)
 			if err != nil {
 				return err
 			}

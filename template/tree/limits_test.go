@@ -206,6 +206,19 @@ func TestWorkEndsWithItsContext(t *testing.T) {
 	if _, err := Read(endsAfter(t, 50), image); !errors.Is(err, context.Canceled) {
 		t.Errorf("an image is read: %v", err)
 	}
+	large := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(large, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	now, old := New(day), New(day)
+	for i, tr := range []*Tree{now, old} {
+		if err := tr.Put("f", &Node{Mode: unix.S_IFREG, Data: Data{Path: large, Offset: int64(i), Size: 1 << 19}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := now.Compare(endsAfter(t, 3), old, func(Change) bool { return true }); !errors.Is(err, context.Canceled) {
+		t.Errorf("files are compared: %v", err)
+	}
 	// A tar of nothing but extended headers has no entries to stop at.
 	var b bytes.Buffer
 	for range 100 {
