@@ -156,7 +156,8 @@ func (a *applier) entry(h *tar.Header, offset int64) error {
 	if err != nil {
 		return err
 	}
-	return a.put(h.Name, n)
+	hides := n.opaque() && a.dialect == Overlay
+	return a.put(h.Name, n, hides)
 }
 
 // isWhiteout reports whether an engine's entry marks a deletion: a device 0,0, or a hard link
@@ -165,13 +166,13 @@ func (a *applier) isWhiteout(h *tar.Header) bool {
 	return h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0 || h.Typeflag == tar.TypeLink && a.gone[a.hash(path.Clean(h.Linkname))]
 }
 
-func (a *applier) put(name string, n *Node) error {
+// put places a node. A folder keeps the content of an existing one, unless it hides that.
+func (a *applier) put(name string, n *Node, hides bool) error {
 	// Links in its parents are followed within the tree.
 	at, err := a.t.Resolve(name, false)
 	if err != nil {
 		return err
 	}
-	hides := a.dialect == Overlay && n.IsDir() && n.opaque()
 	if err := a.t.put(at, n, n.IsDir() && !hides); err != nil {
 		return err
 	}
@@ -183,15 +184,21 @@ func (a *applier) put(name string, n *Node) error {
 }
 
 // opaque reports whether an engine marked a folder as hiding the one below it. It removes the
-// engine's attributes, which are not part of the tree.
+// engine's attributes, which are not part of the tree: in an upload or an image they would hide
+// what other layers have.
 func (n *Node) opaque() (hides bool) {
 	for name, value := range n.Xattrs {
-		if strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.") {
+		if isOverlay(name) {
 			hides = hides || strings.HasSuffix(name, ".opaque") && value == "y"
 			delete(n.Xattrs, name)
 		}
 	}
 	return hides
+}
+
+// isOverlay reports whether an attribute belongs to overlay file systems.
+func isOverlay(name string) bool {
+	return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
 }
 
 func (a *applier) remove(name string) error {
@@ -232,7 +239,7 @@ func (a *applier) link(l hardLink) (bool, error) {
 	if n.IsDir() {
 		return false, fmt.Errorf("a hard link to the folder %s", bounded.Short(l.target))
 	}
-	return true, a.put(l.name, n)
+	return true, a.put(l.name, n, false)
 }
 
 func (a *applier) linkLater(l hardLink) error {

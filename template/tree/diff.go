@@ -212,7 +212,7 @@ func header(name string, n *Node) *tar.Header {
 		PAXRecords: map[string]string{},
 	}
 	for k, v := range n.Xattrs {
-		if k != "" && v != "" {
+		if k != "" && v != "" && !isOverlay(k) { // a base may have them from elsewhere
 			h.PAXRecords[xattrPrefix+k] = v
 		}
 	}

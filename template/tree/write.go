@@ -322,8 +322,8 @@ func packXattrs(m map[string]string, drop func(name, value string) bool) ([]byte
 		if drop != nil && drop(name, m[name]) {
 			continue
 		}
-		if !ok || len(rest) > 255 || len(m[name]) > math.MaxUint16 {
-			continue // no kernel would accept it
+		if !ok || isOverlay(name) || len(rest) > 255 || len(m[name]) > math.MaxUint16 {
+			continue // no kernel would accept it, or it would take it for its own
 		}
 		var e bytes.Buffer
 		e.Write([]byte{byte(len(rest)), kind})
