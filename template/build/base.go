@@ -48,7 +48,7 @@ func (b *Builder) openBase(ctx context.Context, project, ref string, logins []bo
 	if err != nil {
 		return nil, err
 	}
-	return b.ofImage(ctx, ref, img, say)
+	return b.ofImage(ctx, project, ref, img, say)
 }
 
 func ofTemplate(t *store.Template) *base {
@@ -97,7 +97,7 @@ func (b *Builder) writeImage(t *tree.Tree, path string) error {
 }
 
 // ofImage makes a base from an image of a registry, unless the cache has it.
-func (b *Builder) ofImage(ctx context.Context, ref string, img v1.Image, say func(string, ...any)) (*base, error) {
+func (b *Builder) ofImage(ctx context.Context, project, ref string, img v1.Image, say func(string, ...any)) (*base, error) {
 	digest, err := img.Digest()
 	if err != nil {
 		return nil, err
@@ -114,7 +114,9 @@ func (b *Builder) ofImage(ctx context.Context, ref string, img v1.Image, say fun
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the image %s has ONBUILD instructions, which are not supported: %s", ref, strings.Join(c.Config.OnBuild, "; ")).
 			WithHint("Copy them into the Dockerfile, after a FROM of the image that this one was built from.")
 	}
-	path := b.cache.image(digest.Hex)
+	// Each project fetches its own: whoever knows the digest of a private image need not be allowed
+	// to have its layers.
+	path := b.cache.image(keyOf("image", project, digest.String()))
 	if !b.cache.has(path) {
 		if err := b.unpack(ctx, img, path, say); err != nil {
 			return nil, err

@@ -6,9 +6,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 
@@ -28,8 +29,8 @@ const (
 	largeContext = 64 << 20
 )
 
-// readContext reads an uploaded tar into a tree. Devices and the like are an error with their
-// name.
+// readContext reads an uploaded tar into a tree. All files belong to root, whoever they belonged
+// to where they were packed. Devices and the like are an error with their name.
 func (b *Builder) readContext(ctx context.Context, tarFile string) (*tree.Tree, error) {
 	if info, err := os.Stat(tarFile); err == nil && info.Size() >= largeContext {
 		select {
@@ -47,6 +48,7 @@ func (b *Builder) readContext(ctx context.Context, tarFile string) (*tree.Tree, 
 	err := tree.Walk(t.Root(), func(name string, n *tree.Node) error {
 		switch n.Mode & unix.S_IFMT {
 		case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK:
+			n.UID, n.GID = 0, 0
 			return nil
 		}
 		return bothy.Errorf(bothy.CodeInvalid, "the build context contains %s, which is not a file, folder or symbolic link", name).
@@ -65,7 +67,7 @@ func (j *job) readContexts(ctx context.Context) {
 				return nil, err
 			}
 			var sums treeHasher
-			key, err := sums.sum(t.Root(), false)
+			key, err := sums.sum(t.Root())
 			return &state{key: "context " + key, files: t, uploaded: true}, err
 		})
 	}
@@ -124,23 +126,37 @@ func ignoreIn(t *tree.Tree, dir *tree.Node, prefix string, m *patternmatcher.Pat
 // A treeHasher computes checksums of trees, reading each file once.
 type treeHasher struct{ known map[*tree.Node]string }
 
-// sum covers names, modes, links and contents below a node, and optionally owners. Times do not
-// count: a fresh clone of a repository has other times for the same files.
-func (s *treeHasher) sum(n *tree.Node, owners bool) (string, error) {
+// sum covers everything of a node, and below it, that can reach an image, except times: a fresh
+// clone of a repository has other times for the same files.
+func (s *treeHasher) sum(n *tree.Node) (string, error) {
 	h := sha256.New()
-	err := tree.Walk(n, func(name string, n *tree.Node) error {
-		fmt.Fprintf(h, "%s\x00%o\x00%s\x00", strconv.Quote(name), n.Mode, strconv.Quote(n.Target))
-		if owners {
-			fmt.Fprintf(h, "%d:%d\x00", n.UID, n.GID)
+	err := s.add(h, "", n, map[*tree.Node]string{})
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// add adds a node, and what is below it, to a checksum. linked has the first name of each file.
+func (s *treeHasher) add(h io.Writer, at string, n *tree.Node, linked map[*tree.Node]string) error {
+	return tree.Walk(n, func(name string, n *tree.Node) error {
+		name = path.Join(at, name)
+		fmt.Fprintf(h, "%q %o %d:%d %q %d:%d", name, n.Mode, n.UID, n.GID, n.Target, n.Major, n.Minor)
+		for _, key := range slices.Sorted(maps.Keys(n.Xattrs)) {
+			fmt.Fprintf(h, " %q=%q", key, n.Xattrs[key])
+		}
+		if first, ok := linked[n]; ok {
+			fmt.Fprintf(h, " is %q\n", first)
+			return nil
+		}
+		if !n.IsDir() {
+			linked[n] = name
 		}
 		if !n.IsFile() {
+			fmt.Fprintln(h)
 			return nil
 		}
 		content, err := s.content(n)
-		io.WriteString(h, content)
+		fmt.Fprintln(h, "", content)
 		return err
 	})
-	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 func (s *treeHasher) content(n *tree.Node) (string, error) {
@@ -165,7 +181,7 @@ func (s *treeHasher) content(n *tree.Node) (string, error) {
 
 // sources computes a checksum of what the patterns match in a tree.
 func (s *treeHasher) sources(t *tree.Tree, patterns []string) (string, error) {
-	var parts []any
+	h, linked := sha256.New(), map[*tree.Node]string{}
 	for _, pattern := range patterns {
 		found, err := match(t, pattern)
 		if err != nil {
@@ -176,12 +192,10 @@ func (s *treeHasher) sources(t *tree.Tree, patterns []string) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			sum, err := s.sum(n, false)
-			if err != nil {
+			if err := s.add(h, p, n, linked); err != nil {
 				return "", err
 			}
-			parts = append(parts, p, sum)
 		}
 	}
-	return keyOf(parts...), nil
+	return hex.EncodeToString(h.Sum(nil)), nil
 }

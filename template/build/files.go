@@ -35,7 +35,7 @@ func (j *job) keepLayer(path string, old, made *tree.Tree) error {
 
 // copies is the version of how files are copied: layers made by an earlier version are not
 // reused.
-const copies = 2
+const copies = 3
 
 // copyStep runs a COPY or an ADD.
 func (j *job) copyStep(ctx context.Context, st *state, s Step, title string) (*state, error) {

@@ -128,7 +128,7 @@ func (m *mounts) bind(ctx context.Context, one Mount) error {
 	}
 	if key == "" {
 		m.j.sumsMu.Lock()
-		key, err = m.j.sums.sum(n, false)
+		key, err = m.j.sums.sum(n)
 		m.j.sumsMu.Unlock()
 		if err != nil {
 			return err

@@ -209,8 +209,13 @@ func (j *job) from(ctx context.Context, s *Stage) (*state, error) {
 	if err != nil {
 		return nil, atLine(s.Line, err)
 	}
-	return &state{base: b, key: b.key, settings: b.settings.clone()}, nil
+	return &state{base: b, key: j.key(b), settings: b.settings.clone()}, nil
 }
+
+// key is the key of a base. All other keys include it, so that a project's builds find only what
+// its own have made: what was made of the same words elsewhere may differ, and whether it was made
+// is nobody else's business.
+func (j *job) key(b *base) string { return keyOf("base", j.project, b.key) }
 
 // base opens what a FROM or --from names, once per build.
 func (j *job) base(ctx context.Context, ref string) (*base, error) {
@@ -241,7 +246,7 @@ func (j *job) source(ctx context.Context, from string) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &state{base: b, key: b.key}, nil
+	return &state{base: b, key: j.key(b)}, nil
 }
 
 // step runs a step, or finds its result in the cache.
@@ -316,8 +321,26 @@ func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*st
 }
 
 // cached returns the state after a step that makes files. It calls do if they are not in the
-// cache.
+// cache. Steps after a repeated step must also be repeated, so it gets a new key, which later
+// builds find.
 func (j *job) cached(ctx context.Context, st *state, key, title string, do func(*tree.Tree) (*tree.Tree, error)) (*state, error) {
+	redone := keyOf("redone", key)
+	var again string
+	switch {
+	case j.req.NoCache:
+		key = keyOf(key, j.id)
+	case j.b.cache.recall(redone, &again) && j.b.cache.has(j.b.cache.layer(again)):
+		key = again
+	}
+	n, err := j.found(ctx, st, key, title, do)
+	if err == nil && j.req.NoCache {
+		err = j.b.cache.remember(redone, key)
+	}
+	return n, err
+}
+
+// found is cached with the key under which the result is kept.
+func (j *job) found(ctx context.Context, st *state, key, title string, do func(*tree.Tree) (*tree.Tree, error)) (*state, error) {
 	n := st.next(key)
 	path := j.b.cache.layer(key)
 	n.layers = append(append([]string{}, st.layers...), path)

@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/template"
 )
 
 // privateRegistry lets only one user in. Its image is HOST/team/app:1.
@@ -195,6 +196,48 @@ func TestImagesThatNobodyShouldTrust(t *testing.T) {
 		if up, _ := filepath.Glob(filepath.Join(filepath.Dir(w.dir), "outside")); len(up) != 0 {
 			t.Errorf("%s has written %v", c.image, up)
 		}
+	}
+}
+
+// Who knows a private image's digest, manifest and settings does not get its layers from what
+// another project has fetched.
+func TestImagesOfOthersAreNotInTheCache(t *testing.T) {
+	img, err := mutate.AppendLayers(empty.Image, layerOf(t, tarOf("private", "yes")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	withLayers := true
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		layers, _ := img.Layers()
+		layer, _ := layers[0].Digest()
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, layer.String()) && !withLayers {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		images.ServeHTTP(w, r)
+	}))
+	defer s.Close()
+	ref, err := name.ParseReference(strings.TrimPrefix(s.URL, "http://") + "/team/app:1")
+	if err == nil {
+		err = remote.Write(ref, img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	w.library = template.NewLibrary(filepath.Join(w.dir, "more"), template.Options{Transport: remote.DefaultTransport})
+	w.Builder.o.Library = w.library
+	req := bothy.BuildRequest{Dockerfile: "FROM " + ref.Name() + "\nWORKDIR /new"}
+	if r := w.buildAs(w.as("first"), req); r.text("private") != "yes" {
+		t.Fatalf("the first: %s", r.Error)
+	}
+	withLayers = false
+	if r := w.buildAs(w.as("first"), req); r.State != bothy.BuildSucceeded {
+		t.Errorf("the first, from the cache: %s", r.Error)
+	}
+	if r := w.buildAs(w.as("second"), req); r.State != bothy.BuildFailed || !strings.Contains(r.Error, "cannot fetch layer 1") {
+		t.Errorf("the second: %s %s", r.State, r.Error)
 	}
 }
 

@@ -36,18 +36,7 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, at place) (*state,
 	}
 	network := j.network(s)
 	user := cmp.Or(st.settings.User, "root")
-	// Results of commands are shared only within a project: what they fetch may differ.
-	key := keyOf("run", st.key, j.project, argv, script, env, st.settings.Workdir, user, network, mounts.keys)
-	// Steps after a repeated step must also be repeated, so it gets a new key, which later
-	// builds find.
-	redone := keyOf("redone", key)
-	var again string
-	switch {
-	case j.req.NoCache:
-		key = keyOf(key, j.id)
-	case j.b.cache.recall(redone, &again) && j.b.cache.has(j.b.cache.layer(again)):
-		key = again
-	}
+	key := keyOf("run", st.key, argv, script, env, st.settings.Workdir, user, network, mounts.keys)
 	var scratch string // the command's result refers to it until it is in the cache
 	defer func() { os.RemoveAll(scratch) }()
 	n, err := j.cached(ctx, st, key, at.title, func(t *tree.Tree) (_ *tree.Tree, err error) {
@@ -68,10 +57,7 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, at place) (*state,
 		return nil, err
 	}
 	at.bench.files = n.files
-	if j.req.NoCache {
-		err = j.b.cache.remember(redone, key)
-	}
-	return n, err
+	return n, nil
 }
 
 // known gives a numeric user without an account the group 0.

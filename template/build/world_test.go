@@ -322,7 +322,7 @@ func (w *world) wait(ctx context.Context, id string) (r result) {
 		w.Fatal(err)
 	}
 	if r.template != nil {
-		t, err := w.library.Lookup(r.template.Name)
+		t, err := w.library.LookupFor(ctx, bothy.CallerFrom(ctx).ProjectID, r.template.Name)
 		if err != nil {
 			w.Fatal(err)
 		}
