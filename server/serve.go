@@ -52,6 +52,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		served <- s.api.Serve()
 		close(served)
 	}()
+	s.builder.Resume()
 	var lost error
 	select {
 	case err := <-served:

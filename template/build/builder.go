@@ -120,6 +120,9 @@ type Builder struct {
 	// large is held while a large context is read: its tree takes hundreds of MB of memory.
 	large chan struct{}
 
+	// resume is closed when builds may begin.
+	resume chan struct{}
+
 	background context.Context
 	stop       context.CancelFunc
 	wg         sync.WaitGroup
@@ -130,11 +133,11 @@ type Builder struct {
 
 var _ bothy.TemplateBuilder = (*Builder)(nil)
 
-// New opens the folders. Call Recover before starting builds.
+// New opens the folders. Call Recover before starting builds, and Resume once the server is ready.
 func New(o Options) (*Builder, error) {
 	b := &Builder{
 		o: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cache: &cache{dir: o.Cache, max: cmp.Or(o.CacheBytes, 20<<30)},
-		work: filepath.Join(o.Dir, "work"), slots: make(chan struct{}, maxAtOnce), free: disk.Free, maxFiles: maxContextFiles, large: make(chan struct{}, 1), builds: map[string]*record{},
+		work: filepath.Join(o.Dir, "work"), slots: make(chan struct{}, maxAtOnce), free: disk.Free, maxFiles: maxContextFiles, large: make(chan struct{}, 1), resume: make(chan struct{}), builds: map[string]*record{},
 	}
 	b.background, b.stop = context.WithCancel(context.Background())
 	if err := os.RemoveAll(b.work); err != nil {
@@ -269,6 +272,12 @@ func (b *Builder) begin(r *record) {
 	r.cancel = cancel
 	b.wg.Go(func() {
 		defer cancel(nil)
+		select {
+		case <-b.resume:
+		case <-ctx.Done():
+			r.finish(nil, context.Cause(ctx))
+			return
+		}
 		most := maxOfProject
 		if err := b.running.take(ctx, r.build.ProjectID, &most); err != nil {
 			r.finish(nil, err)
@@ -282,7 +291,10 @@ func (b *Builder) begin(r *record) {
 			r.finish(nil, context.Cause(ctx))
 			return
 		}
-		r.started()
+		if err := r.started(); err != nil {
+			r.finish(nil, diskFull(err))
+			return
+		}
 		t, err := b.build(bothy.WithCaller(ctx, r.caller), r)
 		r.finish(t, diskFull(err))
 		b.prune()
@@ -484,7 +496,18 @@ func noContext(id string) error {
 	return bothy.Errorf(bothy.CodeInvalid, "there is no context %q", id).WithHint("Upload the folder again: contexts expire after %.0f hours.", contextLife.Hours())
 }
 
-// Recover restarts the previous server's builds, and deletes old records.
+// maxDeaths is how many deaths of the server a build may see. One that may be what kills it is not
+// tried at every start.
+const maxDeaths = 2
+
+var errDeaths = bothy.Errorf(bothy.CodeTemplateInvalid, "the server died %d times while this build was running, so the build was given up", maxDeaths).
+	WithHint("The build may be the cause: its files or its image may take more memory than the server has. If it is not, start it again. The operator finds the cause in the server's log.")
+
+// Resume lets builds begin. The server calls it once it answers requests: a build that it may die
+// of must not keep it from that.
+func (b *Builder) Resume() { close(b.resume) }
+
+// Recover queues the previous server's builds again, and deletes old records.
 func (b *Builder) Recover(ctx context.Context) error {
 	entries, err := os.ReadDir(b.records())
 	if err != nil {
@@ -509,8 +532,13 @@ func (b *Builder) Recover(ctx context.Context) error {
 			continue
 		}
 		b.endSandboxes(ctx, r)
+		if r.deaths >= maxDeaths {
+			b.log.Error("a build was given up, since the server died repeatedly while it was running", "build", r.build.ID, "project", r.build.ProjectID, "deaths", r.deaths)
+			r.finish(nil, errDeaths)
+			continue
+		}
 		r.say(bothy.BuildEvent{Step: "restart", Message: "the server was restarted: the build begins again, and takes from the cache what is done"})
-		r.resetCounts()
+		r.requeue()
 		b.begin(r)
 	}
 	return errors.Join(append(errs, b.dropContexts())...)

@@ -29,8 +29,13 @@ type record struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the build has ended
 
-	mu     sync.Mutex
-	build  bothy.Build
+	mu    sync.Mutex
+	build bothy.Build
+	// deaths counts the starts of the build that have neither ended nor were stopped: the server
+	// died meanwhile, unless it is running now.
+	deaths  int
+	running bool
+
 	events int64
 	log    *os.File
 	news   chan struct{} // closed at the next event
@@ -43,6 +48,7 @@ type stored struct {
 	Caller  bothy.Caller       `json:"caller"`
 	Request bothy.BuildRequest `json:"request"`
 	Same    string             `json:"same"`
+	Deaths  int                `json:"deaths,omitempty"`
 	Sealed  []byte             `json:"sealed,omitempty"`
 }
 
@@ -74,7 +80,7 @@ func (b *Builder) loadRecord(id string) (*record, error) {
 		}
 	}
 	s.Build.ProjectID = s.Project
-	r := &record{b: b, dir: dir, caller: &s.Caller, req: s.Request, same: s.Same, build: s.Build, done: make(chan struct{}), news: make(chan struct{})}
+	r := &record{b: b, dir: dir, caller: &s.Caller, req: s.Request, same: s.Same, deaths: s.Deaths, build: s.Build, done: make(chan struct{}), news: make(chan struct{})}
 	r.events, err = countLines(filepath.Join(dir, "log.jsonl"))
 	return r, err
 }
@@ -121,7 +127,7 @@ const (
 
 // save writes build.json. The caller holds the lock, or has exclusive access.
 func (r *record) save() error {
-	s := stored{Build: r.build, Project: r.build.ProjectID, Caller: *r.caller, Request: r.req, Same: r.same}
+	s := stored{Build: r.build, Project: r.build.ProjectID, Caller: *r.caller, Request: r.req, Same: r.same, Deaths: r.deaths}
 	s.Request.Secrets, s.Request.Registries = nil, nil
 	if len(r.req.Secrets)+len(r.req.Registries) > 0 && !r.build.State.Ended() {
 		plain, err := json.Marshal(confidential{r.req.Secrets, r.req.Registries})
@@ -153,12 +159,25 @@ func (r *record) view() *bothy.Build {
 	return &c
 }
 
-func (r *record) started() {
+// started records that the build runs. It must not if that cannot be stored: a server that dies of
+// it would not know.
+func (r *record) started() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now().UTC()
 	r.build.State, r.build.StartedAt = bothy.BuildRunning, &now
-	r.saveLogged()
+	r.deaths, r.running = r.deaths+1, true
+	return r.save()
+}
+
+// stopped records that the server has stopped the build in order.
+func (r *record) stopped() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running {
+		r.deaths, r.running = r.deaths-1, false
+		r.saveLogged()
+	}
 }
 
 func (r *record) saveLogged() {
@@ -167,9 +186,11 @@ func (r *record) saveLogged() {
 	}
 }
 
-func (r *record) resetCounts() {
+// requeue prepares a build of the previous server to begin again.
+func (r *record) requeue() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.build.State, r.build.StartedAt = bothy.BuildQueued, nil
 	r.build.Done, r.build.Cached = 0, 0
 }
 
@@ -194,6 +215,7 @@ func (r *record) left(sandbox string) {
 // the next server continues it.
 func (r *record) finish(t *bothy.Template, err error) {
 	if err != nil && r.b.background.Err() != nil && !errors.Is(err, errCancelled) {
+		r.stopped()
 		return
 	}
 	last := bothy.BuildEvent{Step: "done", Percent: 100, Template: t}

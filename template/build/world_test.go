@@ -91,6 +91,7 @@ func (w *world) open() {
 	if err == nil {
 		w.Builder = b
 		err = b.Recover(w.Context())
+		b.Resume()
 	}
 	if err != nil {
 		w.Fatal(err)
