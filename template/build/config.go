@@ -1,6 +1,7 @@
 package build
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -80,23 +81,21 @@ func (v scope) Keys() []string {
 
 // expander replaces variables in the words of steps.
 type expander struct {
-	lex *shell.Lex
-	v   scope
-}
-
-func (e expander) word(text string) (string, error) {
-	out, _, err := e.lex.ProcessWord(text, e.v)
-	return out, err
+	lex    *shell.Lex
+	v      scope
+	values *values
 }
 
 func (e expander) words(list []string) ([]string, error) {
 	var out []string
 	for _, text := range list {
-		more, err := e.lex.ProcessWords(text, e.v)
+		more, err := e.values.words(e.lex, text, e.v)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, more...)
+		if out = append(out, more...); len(out) > maxItems {
+			return nil, fmt.Errorf("it becomes more than %d words", maxItems)
+		}
 	}
 	return out, nil
 }
@@ -107,7 +106,7 @@ func (e expander) expand(s Step) (Step, error) {
 	var err error
 	each := func(text *string) {
 		if err == nil {
-			*text, err = e.word(*text)
+			*text, err = e.values.word(e.lex, *text, e.v, maxValue)
 		}
 	}
 	switch s.Kind {
@@ -164,8 +163,15 @@ func (e expander) heredoc(text string, err error) (string, error) {
 	}
 	lex := shell.NewLex('\\')
 	lex.RawQuotes, lex.RawEscapes = true, true
-	out, _, err := lex.ProcessWord(text, e.v)
-	return out, err
+	return e.values.word(lex, text, e.v, maxText)
+}
+
+// check returns an error for too many settings.
+func (s *settings) check() error {
+	if n := len(s.Env) + len(s.Image.Labels) + len(s.Image.ExposedPorts) + len(s.Image.Volumes); n > maxItems {
+		return fmt.Errorf("there are %d variables, labels, ports and volumes, more than %d", n, maxItems)
+	}
+	return nil
 }
 
 // apply applies a step that changes only settings.

@@ -33,9 +33,15 @@ func Dockerfile(text io.Reader, opts ReadOptions) (*Recipe, error) {
 	if err != nil {
 		return nil, located(err)
 	}
+	if n := len(tree.AST.Children); n > maxSteps {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the Dockerfile has %d instructions, more than %d", n, maxSteps)
+	}
 	stages, meta, err := instructions.Parse(tree.AST, nil)
 	if err != nil {
 		return nil, located(err)
+	}
+	if len(stages) > maxStages {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the Dockerfile has %d stages, more than %d", len(stages), maxStages)
 	}
 	r := &reader{opts: opts, lex: shell.NewLex(tree.EscapeToken), index: map[string]int{}, recipe: &Recipe{Escape: tree.EscapeToken}}
 	if err := r.globals(meta); err != nil {
@@ -55,6 +61,12 @@ type reader struct {
 	args   map[string]string // those before FROM
 	index  map[string]int    // stages by name
 	recipe *Recipe
+	values values
+}
+
+// word replaces the variables of a word of FROM, or of an ARG before it.
+func (r *reader) word(text string) (string, error) {
+	return r.values.word(r.lex, text, variables(r.args), maxValue)
 }
 
 // variables is the environment for the words of FROM.
@@ -71,7 +83,7 @@ func (r *reader) globals(meta []instructions.ArgCommand) error {
 			if given, ok := r.opts.Args[a.Key]; ok {
 				r.args[a.Key] = given
 			} else if a.Value != nil {
-				value, _, err := r.lex.ProcessWord(*a.Value, variables(r.args))
+				value, err := r.word(*a.Value)
 				if err != nil {
 					return refuse(line(m.Location()), "%v", err)
 				}
@@ -83,7 +95,7 @@ func (r *reader) globals(meta []instructions.ArgCommand) error {
 }
 
 func (r *reader) warnOfSecret(name string, at int) {
-	if secretName.MatchString(name) {
+	if secretName.MatchString(name) && len(r.recipe.Warnings) < maxWarnings {
 		r.recipe.Warnings = append(r.recipe.Warnings, fmt.Sprintf(
 			"line %d: the argument %s looks like a secret, and arguments can be seen in the build's record: use RUN --mount=type=secret", at, name))
 	}
@@ -94,7 +106,7 @@ func (r *reader) stage(i int, s instructions.Stage) error {
 	if err := r.checkPlatform(s.Platform, at); err != nil {
 		return err
 	}
-	base, _, err := r.lex.ProcessWord(s.BaseName, variables(r.args))
+	base, err := r.word(s.BaseName)
 	if err != nil {
 		return refuse(at, "%v", err)
 	}
@@ -113,6 +125,9 @@ func (r *reader) stage(i int, s instructions.Stage) error {
 			return err
 		}
 		if step != nil {
+			if n := step.items(); n > maxItems {
+				return refuse(step.Line, "it has %d words, more than %d", n, maxItems)
+			}
 			if text, ok := c.(fmt.Stringer); ok {
 				step.Text, _, _ = strings.Cut(text.String(), "\n")
 			}
@@ -134,7 +149,7 @@ func (r *reader) checkPlatform(platform string, at int) error {
 	if platform == "" {
 		return nil
 	}
-	got, _, err := r.lex.ProcessWord(platform, variables(r.args))
+	got, err := r.word(platform)
 	if err != nil {
 		return refuse(at, "%v", err)
 	}
@@ -280,8 +295,15 @@ func line(where []parser.Range) int {
 	return where[0].Start.Line
 }
 
+// maxRefusal limits an error, which may quote a word of any length.
+const maxRefusal = 1000
+
 func refuse(at int, format string, args ...any) error {
-	return bothy.Errorf(bothy.CodeInvalid, "Dockerfile line %d: %s", at, fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	if len(text) > maxRefusal {
+		text = strings.ToValidUTF8(text[:maxRefusal], "") + "…"
+	}
+	return bothy.Errorf(bothy.CodeInvalid, "Dockerfile line %d: %s", at, text)
 }
 
 // located adds the line to a parser error.

@@ -95,6 +95,7 @@ type job struct {
 	masked  *strings.Replacer
 	sums    treeHasher
 	sumsMu  sync.Mutex
+	values  values
 
 	mu       sync.Mutex
 	bases    map[string]*baseSlot
@@ -252,7 +253,7 @@ func (j *job) source(ctx context.Context, from string) (*state, error) {
 // step runs a step, or finds its result in the cache.
 func (j *job) step(ctx context.Context, st *state, s Step, at place) (*state, error) {
 	lex := shell.NewLex(j.recipe.Escape)
-	s, err := expander{lex, scope{&st.settings, st.args}}.expand(s)
+	s, err := expander{lex, scope{&st.settings, st.args}, &j.values}.expand(s)
 	if err != nil {
 		return nil, err
 	}
@@ -264,16 +265,19 @@ func (j *job) step(ctx context.Context, st *state, s Step, at place) (*state, er
 	case Workdir:
 		return j.workdir(ctx, st, s, at.title)
 	case Arg:
-		return j.arg(st, s), nil
+		return j.arg(st, s)
 	}
 	n := st.next(st.key)
 	n.settings.apply(s)
+	if err := n.settings.check(); err != nil {
+		return nil, refuse(s.Line, "%v", err)
+	}
 	j.count(true)
 	j.say(bothy.BuildEvent{Step: at.title})
 	return n, nil
 }
 
-func (j *job) arg(st *state, s Step) *state {
+func (j *job) arg(st *state, s Step) (*state, error) {
 	n := st.next(st.key)
 	n.args = map[string]string{}
 	for k, v := range st.args {
@@ -286,8 +290,11 @@ func (j *job) arg(st *state, s Step) *state {
 			n.args[p.Name] = v
 		}
 	}
+	if len(n.args) > maxItems {
+		return nil, refuse(s.Line, "there are more than %d arguments", maxItems)
+	}
 	j.count(true)
-	return n
+	return n, nil
 }
 
 // workdir creates the working directory of later steps.

@@ -74,6 +74,15 @@ type Step struct {
 	Health map[string]string `json:"health,omitempty"`
 }
 
+// items counts the words of a step.
+func (s *Step) items() int {
+	n := len(s.Args) + len(s.Files) + len(s.Mounts) + len(s.Pairs)
+	if s.Copy != nil {
+		n += len(s.Copy.Sources) + len(s.Copy.Inline)
+	}
+	return n
+}
+
 // A Pair is a name with a value; Value is nil for an arg without a default.
 type Pair struct {
 	Name  string  `json:"name"`
