@@ -126,7 +126,10 @@ func (l *Library) ask(ctx context.Context, project string, ref name.Reference, m
 	img, err := remote.Image(ref, append(options, remote.WithContext(ctx),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))...)
 	if err == nil {
-		_, err = img.ConfigFile() // the config is fetched here
+		err = checkDescription(img)
+	}
+	if err == nil {
+		_, err = img.ConfigFile()
 	}
 	if err != nil {
 		return nil, pullError(ref.String(), err)
@@ -151,7 +154,7 @@ func (l *Library) registryOptions(project string, ref name.Reference, mirror boo
 	if project == bothy.DefaultProject && auth == authn.Anonymous {
 		as = remote.WithAuthFromKeychain(authn.DefaultKeychain)
 	}
-	return []remote.Option{remote.WithTransport(attentive{onlyTLS{over, l.opts.Registries.PlainHTTP}}), as}, nil
+	return []remote.Option{remote.WithTransport(&modest{RoundTripper: attentive{onlyTLS{over, l.opts.Registries.PlainHTTP}}}), as}, nil
 }
 
 // loginFor finds the login for an image's registry; the default is authn.Anonymous.
@@ -211,6 +214,10 @@ func registryStatus(err error) int {
 
 // unreachable is the error for a registry that did not respond, or nil if it did.
 func unreachable(ref string, err error, or string) error {
+	if e, ok := errors.AsType[errImmodest](err); ok {
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s cannot be used: %v", ref, e).
+			WithHint("Use an image with fewer layers and a smaller config.").Because(err)
+	}
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return err

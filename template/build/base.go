@@ -114,6 +114,10 @@ func (b *Builder) ofImage(ctx context.Context, project, ref string, img v1.Image
 		return nil, bothy.Errorf(bothy.CodeUnsupported, "the image %s has ONBUILD instructions, which are not supported: %s", ref, strings.Join(c.Config.OnBuild, "; ")).
 			WithHint("Copy them into the Dockerfile, after a FROM of the image that this one was built from.")
 	}
+	if n := len(c.Config.Env) + len(c.Config.Labels) + len(c.Config.ExposedPorts) + len(c.Config.Volumes); n > maxItems {
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s has %d variables, labels, ports and volumes, more than %d", ref, n, maxItems).
+			WithHint("Use an image with fewer of them.")
+	}
 	// Each project fetches its own: whoever knows the digest of a private image need not be allowed
 	// to have its layers.
 	path := b.cache.image(keyOf("image", project, digest.String()))
@@ -180,18 +184,22 @@ func (b *Builder) fetch(ctx context.Context, l v1.Layer, path string) (err error
 	if err != nil {
 		return err
 	}
-	content, err := l.Uncompressed()
+	compressed, err := l.Compressed()
 	if err != nil {
 		return err
 	}
-	defer content.Close()
+	defer compressed.Close()
+	content, err := decompress(&whileAlive{ctx, compressed})
+	if err != nil {
+		return err
+	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(b.guard(b.work), f, sum), io.LimitReader(&whileAlive{ctx, content}, tree.MaxBytes+1))
+	n, err := io.Copy(io.MultiWriter(b.guard(b.work), f, sum), io.LimitReader(content, tree.MaxBytes+1))
 	if err != nil {
 		return err
 	}
