@@ -3,6 +3,7 @@ package build
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -35,6 +37,10 @@ const (
 	maxOfProject = 4
 	// maxPerProject limits a project's running and queued builds.
 	maxPerProject = 20
+	// maxRecords limits a project's ended builds, and maxLogs their logs together: the oldest are
+	// forgotten first.
+	maxRecords = 1000
+	maxLogs    = 256 << 20
 	// keepRecords and contextLife are how long ended builds and contexts are kept.
 	keepRecords = 7 * 24 * time.Hour
 	contextLife = 24 * time.Hour
@@ -224,12 +230,45 @@ func (b *Builder) check(project string, req *bothy.BuildRequest) (string, *Recip
 			return "", nil, err
 		}
 	}
+	if err := checkSize(req); err != nil {
+		return "", nil, err
+	}
 	text, err := b.dockerfile(project, req)
 	if err != nil {
 		return "", nil, err
 	}
 	recipe, err := Dockerfile(strings.NewReader(text), readOptions(req))
 	return text, recipe, err
+}
+
+// maxRequest limits a request apart from its Dockerfile.
+const maxRequest = 1 << 20
+
+func checkSize(req *bothy.BuildRequest) error {
+	if n := len(req.Dockerfile); n > maxDockerfile {
+		return tooLarge("dockerfile", n)
+	}
+	lines := 0
+	for _, s := range req.Secrets {
+		lines += strings.Count(s.Value, "\n") + 1
+	}
+	if lines > maxSecretLines {
+		return bothy.Errorf(bothy.CodeTooLarge, "the secrets have %d lines, more than %d", lines, maxSecretLines).
+			WithHint("Encode them, for example with base64 -w0, and decode them in the command.")
+	}
+	rest := *req
+	rest.Dockerfile = ""
+	text, err := json.Marshal(rest)
+	if err == nil && len(text) > maxRequest {
+		err = bothy.Errorf(bothy.CodeTooLarge, "the request has %d bytes apart from the Dockerfile, more than %d", len(text), maxRequest).
+			WithHint("Put large values into files of the context.")
+	}
+	return err
+}
+
+func tooLarge(file string, bytes int) error {
+	return bothy.Errorf(bothy.CodeTooLarge, "%s has %d bytes, more than %d", file, bytes, maxDockerfile).
+		WithHint("Put large files into the context, and use COPY.")
 }
 
 // readOptions returns a request's options for reading the Dockerfile.
@@ -261,7 +300,7 @@ func (b *Builder) dockerfile(project string, req *bothy.BuildRequest) (string, e
 		return "", bothy.Errorf(bothy.CodeInvalid, "the context has no file %s", file).WithHint("Set file to the path of the Dockerfile, or give its text in dockerfile.")
 	}
 	if n.Data.Size > maxDockerfile {
-		return "", bothy.Errorf(bothy.CodeTooLarge, "%s has %d bytes, more than %d", file, n.Data.Size, maxDockerfile)
+		return "", tooLarge(file, int(n.Data.Size))
 	}
 	text, err := n.Data.Read(maxDockerfile)
 	return string(text), err
@@ -297,6 +336,7 @@ func (b *Builder) begin(r *record) {
 		}
 		t, err := b.build(bothy.WithCaller(ctx, r.caller), r)
 		r.finish(t, diskFull(err))
+		b.forget(r.build.ProjectID)
 		b.prune()
 	})
 }
@@ -514,6 +554,7 @@ func (b *Builder) Recover(ctx context.Context) error {
 		return err
 	}
 	var errs []error
+	projects := map[string]bool{}
 	for _, e := range entries {
 		r, err := b.loadRecord(e.Name())
 		if err != nil {
@@ -527,6 +568,7 @@ func (b *Builder) Recover(ctx context.Context) error {
 		b.mu.Lock()
 		b.builds[r.build.ID] = r
 		b.mu.Unlock()
+		projects[r.build.ProjectID] = true
 		if r.build.State.Ended() {
 			close(r.done)
 			continue
@@ -541,7 +583,34 @@ func (b *Builder) Recover(ctx context.Context) error {
 		r.requeue()
 		b.begin(r)
 	}
+	for project := range projects {
+		b.forget(project)
+	}
 	return errors.Join(append(errs, b.dropContexts())...)
+}
+
+// forget deletes a project's oldest ended builds, if it has more than are kept.
+func (b *Builder) forget(project string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var ended []*record
+	for _, r := range b.builds {
+		if r.build.ProjectID == project && r.view().State.Ended() {
+			ended = append(ended, r)
+		}
+	}
+	slices.SortFunc(ended, func(x, y *record) int { return y.build.CreatedAt.Compare(x.build.CreatedAt) })
+	logs := int64(0)
+	for i, r := range ended {
+		if logs += r.size(); i == 0 || i < maxRecords && logs <= maxLogs {
+			continue
+		}
+		if err := os.RemoveAll(r.dir); err != nil {
+			b.log.Warn("cannot delete the record of a build", "build", r.build.ID, "error", err)
+			continue
+		}
+		delete(b.builds, r.build.ID)
+	}
 }
 
 // endSandboxes terminates the sandboxes that a build of the previous server left.

@@ -299,11 +299,7 @@ func line(where []parser.Range) int {
 const maxRefusal = 1000
 
 func refuse(at int, format string, args ...any) error {
-	text := fmt.Sprintf(format, args...)
-	if len(text) > maxRefusal {
-		text = strings.ToValidUTF8(text[:maxRefusal], "") + "…"
-	}
-	return bothy.Errorf(bothy.CodeInvalid, "Dockerfile line %d: %s", at, text)
+	return bothy.Errorf(bothy.CodeInvalid, "Dockerfile line %d: %s", at, shorten(fmt.Sprintf(format, args...), maxRefusal))
 }
 
 // located adds the line to a parser error.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -283,6 +284,14 @@ func (m *mounts) keep(after *tree.Tree) error {
 	return nil
 }
 
+const (
+	// maxSecretLines limits the lines of all secrets: the log is searched for each.
+	maxSecretLines = 1000
+	// maskPiece is how many bytes of a secret are searched for at once. The log's lines are split
+	// too, and preparing the search for a long text takes long.
+	maskPiece = 512
+)
+
 // masker masks the values of secrets in the log.
 func masker(req *bothy.BuildRequest) *strings.Replacer {
 	var values, pairs []string
@@ -294,8 +303,10 @@ func masker(req *bothy.BuildRequest) *strings.Replacer {
 	}
 	for _, value := range values {
 		for line := range strings.Lines(value) {
-			if line = strings.TrimSpace(line); len(line) >= 3 {
-				pairs = append(pairs, line, "***")
+			for piece := range slices.Chunk([]byte(strings.TrimSpace(line)), maskPiece) {
+				if len(piece) >= 3 {
+					pairs = append(pairs, string(piece), "***")
+				}
 			}
 		}
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// A record is one build, on disk and while it runs:
+// A record is one build, on disk and while it runs. Of one that has ended, only what lists of builds
+// show is in memory, and the request is deleted:
 //
 //	<dir>/records/<id>/build.json   its state, and who asked for what
 //	<dir>/records/<id>/log.jsonl    its events, one on each line
@@ -37,6 +38,9 @@ type record struct {
 	running bool
 
 	events int64
+	logged int64 // events, once there will be no more
+	bytes  int64 // of the log
+	full   bool  // the log has all that it may have
 	log    *os.File
 	news   chan struct{} // closed at the next event
 }
@@ -49,7 +53,9 @@ type stored struct {
 	Request bothy.BuildRequest `json:"request"`
 	Same    string             `json:"same"`
 	Deaths  int                `json:"deaths,omitempty"`
-	Sealed  []byte             `json:"sealed,omitempty"`
+	// Events counts the lines of the log of a build that has ended.
+	Events int64  `json:"events,omitempty"`
+	Sealed []byte `json:"sealed,omitempty"`
 }
 
 func newRecord(b *Builder, caller *bothy.Caller, req bothy.BuildRequest, same string) *record {
@@ -81,8 +87,32 @@ func (b *Builder) loadRecord(id string) (*record, error) {
 	}
 	s.Build.ProjectID = s.Project
 	r := &record{b: b, dir: dir, caller: &s.Caller, req: s.Request, same: s.Same, deaths: s.Deaths, build: s.Build, done: make(chan struct{}), news: make(chan struct{})}
-	r.events, err = countLines(filepath.Join(dir, "log.jsonl"))
+	if s.Build.State.Ended() {
+		r.req, r.events = bothy.BuildRequest{}, s.Events
+	}
+	if info, err := os.Stat(r.logFile()); err == nil {
+		r.bytes = info.Size()
+	}
+	if r.events == 0 {
+		r.events, err = countLines(r.logFile())
+	}
 	return r, err
+}
+
+func (r *record) logFile() string { return filepath.Join(r.dir, "log.jsonl") }
+
+// contexts are those that the build needs. One that has ended needs none.
+func (r *record) contexts() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return contextsOf(&r.req)
+}
+
+// size is how many bytes the log has.
+func (r *record) size() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bytes
 }
 
 // confidential is the part of a request that is stored encrypted.
@@ -121,13 +151,16 @@ func countLines(path string) (n int64, err error) {
 
 const (
 	maxEvent = 1 << 20
-	// maxEvents limits the log of a build whose commands never stop printing.
+	// maxEvents and maxLog limit the log of a build whose commands never stop printing.
 	maxEvents = 200_000
+	maxLog    = 32 << 20
+	// maxDetail limits the error of a build.
+	maxDetail = 4 << 10
 )
 
 // save writes build.json. The caller holds the lock, or has exclusive access.
 func (r *record) save() error {
-	s := stored{Build: r.build, Project: r.build.ProjectID, Caller: *r.caller, Request: r.req, Same: r.same, Deaths: r.deaths}
+	s := stored{Build: r.build, Project: r.build.ProjectID, Caller: *r.caller, Request: r.req, Same: r.same, Deaths: r.deaths, Events: r.logged}
 	s.Request.Secrets, s.Request.Registries = nil, nil
 	if len(r.req.Secrets)+len(r.req.Registries) > 0 && !r.build.State.Ended() {
 		plain, err := json.Marshal(confidential{r.req.Secrets, r.req.Registries})
@@ -236,17 +269,29 @@ func (r *record) finish(t *bothy.Template, err error) {
 		r.build.State, r.build.Code, r.build.Error, r.build.Hint = bothy.BuildFailed, e.Code, e.Detail, e.Hint
 		last = bothy.BuildEvent{Step: "failed", Error: e.Detail}
 	}
-	r.req.Secrets, r.req.Registries = nil, nil
-	r.saveLogged()
+	r.build.Error = shorten(r.build.Error, maxDetail)
+	last.Error = r.build.Error
+	r.req = bothy.BuildRequest{}
+	r.saveLogged() // before the event that says so
 	r.mu.Unlock()
 	r.say(last)
 	r.mu.Lock()
+	r.logged = r.events
+	r.saveLogged()
 	if r.log != nil {
 		r.log.Close()
 		r.log = nil
 	}
 	r.mu.Unlock()
 	close(r.done)
+}
+
+// shorten cuts a text to so many bytes.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // say adds an event to the log.
@@ -257,8 +302,11 @@ func (r *record) say(e bothy.BuildEvent) {
 		e.Percent = 99 * float64(r.build.Done) / float64(r.build.Steps)
 	}
 	final := e.Template != nil || e.Error != ""
-	if r.events >= maxEvents && !final {
-		return
+	if full := r.events >= maxEvents || r.bytes >= maxLog; full && !final {
+		if r.full {
+			return
+		}
+		r.full, e.Message = true, "the log is full: what follows is not in it"
 	}
 	if err := r.append(e); err != nil {
 		r.b.log.Error("cannot write the log of a build", "build", r.build.ID, "error", err)
@@ -271,7 +319,7 @@ func (r *record) say(e bothy.BuildEvent) {
 
 func (r *record) append(e bothy.BuildEvent) error {
 	if r.log == nil {
-		f, err := os.OpenFile(filepath.Join(r.dir, "log.jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		f, err := os.OpenFile(r.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			return err
 		}
@@ -281,7 +329,8 @@ func (r *record) append(e bothy.BuildEvent) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.log.Write(append(text, '\n'))
+	n, err := r.log.Write(append(text, '\n'))
+	r.bytes += int64(n)
 	return err
 }
 
@@ -320,7 +369,7 @@ func (r *record) open(ctx context.Context) (*os.File, error) {
 	if _, err := r.await(ctx, 0); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(filepath.Join(r.dir, "log.jsonl"))
+	f, err := os.Open(r.logFile())
 	if errors.Is(err, os.ErrNotExist) {
 		return os.Open(os.DevNull)
 	}

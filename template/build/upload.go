@@ -129,10 +129,7 @@ func (b *Builder) uses(file string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range b.builds {
-		if r.view().State.Ended() {
-			continue
-		}
-		for _, id := range contextsOf(&r.req) {
+		for _, id := range r.contexts() {
 			if filepath.Base(b.contextPath(r.build.ProjectID, id)) == file {
 				return true
 			}
