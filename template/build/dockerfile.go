@@ -1,6 +1,7 @@
 package build
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -28,8 +29,15 @@ var secretName = regexp.MustCompile(`(?i)(passw(or)?d|secret|token|api_?key|priv
 
 // Dockerfile reads a recipe from a Dockerfile. Unsupported instructions are an error with the
 // line and the reason.
-func Dockerfile(text io.Reader, opts ReadOptions) (*Recipe, error) {
-	tree, err := parser.Parse(text)
+func Dockerfile(in io.Reader, opts ReadOptions) (*Recipe, error) {
+	text, err := io.ReadAll(io.LimitReader(in, maxDockerfile+1))
+	if err != nil {
+		return nil, err
+	}
+	if err := checkText(text); err != nil {
+		return nil, err
+	}
+	tree, err := parser.Parse(bytes.NewReader(text))
 	if err != nil {
 		return nil, located(err)
 	}
@@ -53,6 +61,20 @@ func Dockerfile(text io.Reader, opts ReadOptions) (*Recipe, error) {
 		}
 	}
 	return r.recipe, r.target()
+}
+
+// checkText refuses a text that takes long to parse: the parser copies all of a heredoc for each of
+// its lines.
+func checkText(text []byte) error {
+	if len(text) > maxDockerfile {
+		return tooLarge("the Dockerfile", len(text))
+	}
+	lines := bytes.Count(text, []byte{'\n'})
+	if most := maxHeredocs / max(len(text), 1); lines > most && bytes.Contains(text, []byte("<<")) {
+		return bothy.Errorf(bothy.CodeTooLarge, "the Dockerfile has heredocs and %d lines; with its %d bytes it may have %d", lines, len(text), most).
+			WithHint("Put large files into the context, and use COPY.")
+	}
+	return nil
 }
 
 type reader struct {

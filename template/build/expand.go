@@ -16,6 +16,8 @@ const (
 	// maxItems limits the words of a step, and the variables, labels, ports and volumes of a stage.
 	maxItems    = 2000
 	maxWarnings = 20
+	// maxHeredocs limits the lines of a text with heredocs times its bytes.
+	maxHeredocs = 1 << 30
 	// maxValue limits one value, because Linux takes no longer variable, and maxText the text of a
 	// heredoc.
 	maxValue = 128 << 10

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -63,6 +64,20 @@ func TestValuesThatGrow(t *testing.T) {
 		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 200 {
 			t.Errorf("%s took %d MB", what, took)
 		}
+	}
+}
+
+// A heredoc of very many lines is refused before it is parsed, which would take minutes.
+func TestHeredocsOfManyLines(t *testing.T) {
+	began := time.Now()
+	for lines, want := range map[int]bothy.Code{9_000: "", 500_000: bothy.CodeTooLarge} {
+		_, err := Dockerfile(strings.NewReader("FROM base\nCOPY <<f /f\n"+strings.Repeat("x\n", lines)+"f"), ReadOptions{})
+		if err == nil && want != "" || err != nil && bothy.ErrorCode(err) != want {
+			t.Errorf("%d lines: %v", lines, err)
+		}
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
 	}
 }
 
