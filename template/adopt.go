@@ -72,5 +72,8 @@ func (l *Library) Finish(t *filetree.Tree, searchPath string) error { return Fin
 
 // WriteTree writes a tree as the image of a template.
 func (l *Library) WriteTree(t *filetree.Tree, image string) error {
+	if err := roomFor(filepath.Dir(image), t.Bytes(), l.opts.MinFreeDisk); err != nil {
+		return err
+	}
 	return t.Write(image, filetree.WriteOptions{Time: stamp, Xattrs: keepAttributes, Drop: cannotRun})
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/disk"
 	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/store"
 	filetree "github.com/bothy-dev/bothy/template/tree"
@@ -70,7 +71,7 @@ func captureError(name string, err error) error {
 	switch {
 	case err == nil, errors.As(err, &e), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+	case errors.Is(err, disk.ErrNoRoom), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return bothy.Errorf(bothy.CodeDiskFull, "the host's disk has no room for the template %s", name).
 			WithHint("Delete unneeded templates and snapshots, or ask the operator for disk space.").Because(err)
 	}

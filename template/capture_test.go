@@ -61,6 +61,8 @@ func TestACaptureThatFailsLeavesNothing(t *testing.T) {
 	full := failpoint.Set("template.capture", func() error { return unix.ENOSPC })
 	fails(t, l.Capture(project(t, "red"), made, base, changes(t)), bothy.CodeDiskFull, "no room")
 	full()
+	l.opts.MinFreeDisk = 1 << 60
+	fails(t, l.Capture(project(t, "red"), made, base, changes(t)), bothy.CodeDiskFull, "no room")
 	if left, err := os.ReadDir(filepath.Join(l.dir, ".build")); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
 	}

@@ -597,7 +597,7 @@ var Descriptions = map[string]fields{
 	},
 	"BuildRequest": {
 		"name":             field("The template's name.", example("tools")),
-		"dockerfile":       field("The Dockerfile's text. If missing, the file with that name in the context is read.", example("FROM python-3.12\nRUN pip install requests")),
+		"dockerfile":       field("The Dockerfile's text, at most 1 MB. If missing, the file with that name in the context is read.", example("FROM python-3.12\nRUN pip install requests")),
 		"file":             field("The path of the Dockerfile in the context. Its own .dockerignore is in the same folder.", byDefault("Dockerfile")),
 		"contexts":         field("Additional uploads, by the names that COPY --from and mounts use."),
 		"context_id":       field("The files that COPY and ADD use: the id of an upload."),

@@ -35,7 +35,7 @@ func (s *handlers) registerBuilds() {
 		Summary: "Upload the files of a build", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusCreated,
 		Text: "The body is a tar, plain or compressed with gzip, of the folder that COPY and ADD take files from. It may hold files, " +
 			"folders and symbolic links, at most a million, and 16 GB in total. The answer's `id` is for `context_id` of builds within the " +
-			"next day; the same files have the same id.",
+			"next day; the same files have the same id. If the uploads of a project are larger than 16 GB together, the oldest are deleted.",
 		Returns: []middleware.Form{middleware.As[bothy.BuildContext]("application/json")},
 	}, func(context.Context, *openapi.Empty) (*openapi.Response, error) {
 		return openapi.Respond(func(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +59,7 @@ func (s *handlers) registerBuilds() {
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "list-builds", Method: http.MethodGet, Path: "/v1/templates/builds", Tag: "Templates",
-		Summary: "List builds", Scope: bothy.ScopeTemplatesRead, Text: "Newest first. Ended builds are kept for a week.",
+		Summary: "List builds", Scope: bothy.ScopeTemplatesRead, Text: "Newest first. A project's last 1000 ended builds are kept for a week.",
 	}, func(ctx context.Context, _ *openapi.Empty) (*openapi.Answer[openapi.Items[*bothy.Build]], error) {
 		return many(svc.Builds(ctx))
 	})

@@ -26,11 +26,11 @@ const scratch = "scratch"
 
 // openBase opens the base that a FROM names: nothing, a template of the library, or an image in
 // a registry.
-func (b *Builder) openBase(ctx context.Context, project, ref string, logins []bothy.RegistryLogin, say func(string, ...any)) (*base, error) {
+func (b *Builder) openBase(ctx context.Context, h *hold, ref string, logins []bothy.RegistryLogin, say func(string, ...any)) (*base, error) {
 	if ref == scratch {
-		return b.emptyBase()
+		return b.emptyBase(h)
 	}
-	t, err := b.o.Library.LookupFor(ctx, project, ref)
+	t, err := b.o.Library.LookupFor(ctx, h.project, ref)
 	if err == nil {
 		return ofTemplate(t), nil
 	}
@@ -44,11 +44,11 @@ func (b *Builder) openBase(ctx context.Context, project, ref string, logins []bo
 	if filepath.IsAbs(ref) || strings.HasPrefix(ref, ".") {
 		return nil, bothy.Errorf(bothy.CodeInvalid, "%s is neither a template nor a reference to an image", ref)
 	}
-	img, err := b.o.Library.OpenImage(ctx, project, ref, logins)
+	img, err := b.o.Library.OpenImage(ctx, h.project, ref, logins)
 	if err != nil {
 		return nil, err
 	}
-	return b.ofImage(ctx, project, ref, img, say)
+	return b.ofImage(ctx, h, ref, img, say)
 }
 
 func ofTemplate(t *store.Template) *base {
@@ -63,10 +63,10 @@ func ofTemplate(t *store.Template) *base {
 }
 
 // emptyBase is an empty image.
-func (b *Builder) emptyBase() (*base, error) {
-	path := b.cache.image(scratch)
-	if !b.cache.has(path) {
-		if err := b.writeImage(tree.New(epoch), path); err != nil {
+func (b *Builder) emptyBase(h *hold) (*base, error) {
+	path := b.cache.path(basesDir, h.project, scratch)
+	if !h.has(path) {
+		if err := b.writeImage(h, tree.New(epoch), path); err != nil {
 			return nil, err
 		}
 	}
@@ -74,11 +74,14 @@ func (b *Builder) emptyBase() (*base, error) {
 }
 
 // writeImage writes a tree as an image of the cache.
-func (b *Builder) writeImage(t *tree.Tree, path string) error {
-	if err := b.guard(filepath.Dir(path)).Look(); err != nil {
+func (b *Builder) writeImage(h *hold, t *tree.Tree, path string) error {
+	if err := b.guard(b.cache.dir).Look(); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if t.Bytes() > h.left() {
+		return errShare
+	}
+	f, err := b.cache.create(path)
 	if err != nil {
 		return err
 	}
@@ -88,7 +91,7 @@ func (b *Builder) writeImage(t *tree.Tree, path string) error {
 		err = os.Chmod(f.Name(), 0o644)
 	}
 	if err == nil {
-		err = b.cache.keep(f.Name(), path)
+		err = h.keep(f.Name(), path)
 	}
 	if err != nil {
 		os.Remove(f.Name())
@@ -97,7 +100,7 @@ func (b *Builder) writeImage(t *tree.Tree, path string) error {
 }
 
 // ofImage makes a base from an image of a registry, unless the cache has it.
-func (b *Builder) ofImage(ctx context.Context, project, ref string, img v1.Image, say func(string, ...any)) (*base, error) {
+func (b *Builder) ofImage(ctx context.Context, h *hold, ref string, img v1.Image, say func(string, ...any)) (*base, error) {
 	digest, err := img.Digest()
 	if err != nil {
 		return nil, err
@@ -120,9 +123,9 @@ func (b *Builder) ofImage(ctx context.Context, project, ref string, img v1.Image
 	}
 	// Each project fetches its own: whoever knows the digest of a private image need not be allowed
 	// to have its layers.
-	path := b.cache.image(keyOf("image", project, digest.String()))
-	if !b.cache.has(path) {
-		if err := b.unpack(ctx, img, path, say); err != nil {
+	path := b.cache.path(basesDir, h.project, keyOf("image", h.project, digest.String()))
+	if !h.has(path) {
+		if err := b.unpack(ctx, h, img, path, say); err != nil {
 			return nil, err
 		}
 	}
@@ -154,7 +157,7 @@ func ofConfig(c *v1.Config) settings {
 }
 
 // unpack makes an image from another's layers.
-func (b *Builder) unpack(ctx context.Context, img v1.Image, path string, say func(string, ...any)) error {
+func (b *Builder) unpack(ctx context.Context, h *hold, img v1.Image, path string, say func(string, ...any)) error {
 	layers, err := img.Layers()
 	if err != nil {
 		return err
@@ -175,7 +178,7 @@ func (b *Builder) unpack(ctx context.Context, img v1.Image, path string, say fun
 			return bothy.Errorf(bothy.CodeTemplateInvalid, "layer %d of the image cannot be used: %v", i+1, err).Because(err)
 		}
 	}
-	return b.writeImage(t, path)
+	return b.writeImage(h, t, path)
 }
 
 // fetch writes a layer, uncompressed, to a file, and fails if its digest is wrong.

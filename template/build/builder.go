@@ -120,7 +120,9 @@ type Builder struct {
 	turns turns
 	// running counts the builds of each project.
 	running turns
-	free    func(dir string) (int64, error)
+	// uploading counts the bytes of contexts that each project is uploading.
+	uploading counts
+	free      func(dir string) (int64, error)
 	// maxFiles limits the entries of a context.
 	maxFiles int64
 	// large is held while a large context is read: its tree takes hundreds of MB of memory.
@@ -154,7 +156,13 @@ func New(o Options) (*Builder, error) {
 			return nil, err
 		}
 	}
-	return b, b.cache.open()
+	halves, _ := filepath.Glob(filepath.Join(b.contexts(), newPrefix+"*")) // of a killed server
+	for _, half := range halves {
+		if err := os.Remove(half); err != nil {
+			return nil, err
+		}
+	}
+	return b, os.MkdirAll(o.Cache, 0o700)
 }
 
 func (b *Builder) contexts() string { return filepath.Join(b.o.Dir, "contexts") }
@@ -196,6 +204,9 @@ func (b *Builder) StartBuild(ctx context.Context, req bothy.BuildRequest) (*both
 	}
 	if open >= maxPerProject {
 		return nil, bothy.Errorf(bothy.CodeQuota, "the project already has %d running or queued builds", open).WithHint("Wait until one has ended, or cancel one.")
+	}
+	if err := b.guard(b.o.Dir).Look(); err != nil {
+		return nil, diskFull(err)
 	}
 	r := newRecord(b, caller, req, same)
 	for _, s := range recipe.Stages {
@@ -337,21 +348,13 @@ func (b *Builder) begin(r *record) {
 		t, err := b.build(bothy.WithCaller(ctx, r.caller), r)
 		r.finish(t, diskFull(err))
 		b.forget(r.build.ProjectID)
-		b.prune()
+		b.prune(0)
 	})
 }
 
-// prune shrinks the cache, except for what running builds may refer to.
-func (b *Builder) prune() {
-	since := time.Now().Add(-time.Hour)
-	b.mu.Lock()
-	for _, r := range b.builds {
-		if v := r.view(); !v.State.Ended() && v.StartedAt != nil && v.StartedAt.Before(since) {
-			since = *v.StartedAt
-		}
-	}
-	b.mu.Unlock()
-	if err := b.cache.prune(since); err != nil {
+// prune shrinks the cache by at least so many bytes, except for what running builds refer to.
+func (b *Builder) prune(spare int64) {
+	if err := b.cache.prune(spare); err != nil {
 		b.log.Warn("cannot prune the build cache", "error", err)
 	}
 }
@@ -377,8 +380,9 @@ func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error)
 	defer os.RemoveAll(work)
 	j := &job{
 		b: b, id: r.build.ID, began: r.view().StartedAt, project: r.build.ProjectID, req: req, recipe: recipe, work: work, masked: masker(&req),
-		say: r.say, count: r.count, left: r.left, bases: map[string]*baseSlot{}, context: tree.New(epoch),
+		say: r.say, count: r.count, left: r.left, bases: map[string]*baseSlot{}, context: tree.New(epoch), hold: b.cache.hold(r.build.ProjectID),
 	}
+	defer j.hold.end()
 	if b.o.Plan != nil {
 		if j.plan, err = b.o.Plan(ctx, j.project); err != nil {
 			return nil, err

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -18,19 +17,24 @@ import (
 
 // keepLayer writes a step's changes into the cache.
 func (j *job) keepLayer(path string, old, made *tree.Tree) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	f, err := j.b.cache.create(path)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(made.WriteLayer(old, f), f.Close())
+	err = errors.Join(made.WriteLayer(old, j.toCache(f)), f.Close())
 	if err == nil {
-		err = j.b.cache.keep(f.Name(), path)
+		err = j.hold.keep(f.Name(), path)
 	}
 	if err != nil {
 		os.Remove(f.Name())
 		return fmt.Errorf("keep a layer of the build: %w", err)
 	}
 	return nil
+}
+
+// toCache writes to a file of the cache, within what the disk and the project have left.
+func (j *job) toCache(f *os.File) io.Writer {
+	return io.MultiWriter(j.b.guard(j.b.cache.dir), &share{j.hold.left()}, f)
 }
 
 // copies is the version of how files are copied: layers made by an earlier version are not

@@ -25,8 +25,8 @@ type imageSum struct {
 // unless the cache has it. Of the arguments only epochArg matters.
 func (j *job) finish(ctx context.Context, st *state, searchPath string, volumes []string, args map[string]string) (image, error) {
 	key := keyOf("final", finishing, st.key, searchPath, volumes, args[epochArg])
-	img := image{key, j.b.cache.image(key)}
-	if j.b.cache.has(img.path) {
+	img := image{key, j.b.cache.path(imagesDir, j.project, key)}
+	if j.hold.has(img.path) {
 		return img, nil
 	}
 	files, err := st.tree(ctx)
@@ -49,14 +49,14 @@ func (j *job) finish(ctx context.Context, st *state, searchPath string, volumes 
 	if at != nil {
 		files.NoLater(*at)
 	}
-	return img, j.b.writeImage(files, img.path)
+	return img, j.b.writeImage(j.hold, files, img.path)
 }
 
 // adopt makes an image a template. Its digest is computed once.
 func (j *job) adopt(ctx context.Context, t *store.Template, img image) error {
 	var sum imageSum
 	key := keyOf("sum", img.key)
-	if j.b.cache.recall(key, &sum) {
+	if j.hold.recall(key, &sum) {
 		t.Digest, t.SizeBytes = sum.Digest, sum.SizeBytes
 	}
 	if err := j.b.o.Library.Adopt(ctx, t, img.path); err != nil {
@@ -65,7 +65,7 @@ func (j *job) adopt(ctx context.Context, t *store.Template, img image) error {
 	if sum.Digest == t.Digest {
 		return nil
 	}
-	return j.b.cache.remember(key, imageSum{t.Digest, t.SizeBytes})
+	return j.hold.remember(key, imageSum{t.Digest, t.SizeBytes})
 }
 
 // adoptAside makes an image a template under a temporary tag, which drop removes: its sandboxes

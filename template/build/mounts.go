@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -105,7 +104,7 @@ func (m *mounts) cache(_ context.Context, one Mount) error {
 		one.ID = path.Clean(one.Target)
 	}
 	m.keys = append(m.keys, one)
-	m.list = append(m.list, mounted{Mount: one, cache: m.j.b.cache.mount(keyOf("mount", m.j.project, one.ID))})
+	m.list = append(m.list, mounted{Mount: one, cache: m.j.b.cache.path(mountsDir, m.j.project, keyOf("mount", m.j.project, one.ID))})
 	return nil
 }
 
@@ -218,7 +217,7 @@ func (m *mounts) open(one mounted) (*tree.Node, error) {
 	if one.Mode != 0 {
 		mode = uint32(one.Mode) & 0o7777
 	}
-	if !m.j.b.cache.has(one.cache) {
+	if !m.j.hold.has(one.cache) {
 		if one.From == "" {
 			return folder(mode, uint32(one.UID), uint32(one.GID)), nil
 		}
@@ -265,11 +264,11 @@ func (m *mounts) keep(after *tree.Tree) error {
 		if err != nil || !n.IsDir() {
 			continue // the command has removed it
 		}
-		f, err := os.CreateTemp(filepath.Dir(one.cache), ".new-*")
+		f, err := m.j.b.cache.create(one.cache)
 		if err != nil {
 			return err
 		}
-		err = tree.Sub(n).WriteLayer(tree.New(time.Time{}), f)
+		err = tree.Sub(n).WriteLayer(tree.New(time.Time{}), m.j.toCache(f))
 		if e := f.Close(); err == nil {
 			err = e
 		}

@@ -96,6 +96,7 @@ type job struct {
 	sums    treeHasher
 	sumsMu  sync.Mutex
 	values  values
+	hold    *hold
 
 	mu       sync.Mutex
 	bases    map[string]*baseSlot
@@ -228,7 +229,7 @@ func (j *job) base(ctx context.Context, ref string) (*base, error) {
 	}
 	j.mu.Unlock()
 	slot.once.Do(func() {
-		slot.base, slot.err = j.b.openBase(ctx, j.project, ref, j.req.Registries, func(format string, args ...any) {
+		slot.base, slot.err = j.b.openBase(ctx, j.hold, ref, j.req.Registries, func(format string, args ...any) {
 			j.say(bothy.BuildEvent{Step: "FROM " + ref, Message: fmt.Sprintf(format, args...)})
 		})
 	})
@@ -336,12 +337,12 @@ func (j *job) cached(ctx context.Context, st *state, key, title string, do func(
 	switch {
 	case j.req.NoCache:
 		key = keyOf(key, j.id)
-	case j.b.cache.recall(redone, &again) && j.b.cache.has(j.b.cache.layer(again)):
+	case j.hold.recall(redone, &again) && j.hold.has(j.b.cache.path(layersDir, j.project, again)):
 		key = again
 	}
 	n, err := j.found(ctx, st, key, title, do)
 	if err == nil && j.req.NoCache {
-		err = j.b.cache.remember(redone, key)
+		err = j.hold.remember(redone, key)
 	}
 	return n, err
 }
@@ -349,10 +350,10 @@ func (j *job) cached(ctx context.Context, st *state, key, title string, do func(
 // found is cached with the key under which the result is kept.
 func (j *job) found(ctx context.Context, st *state, key, title string, do func(*tree.Tree) (*tree.Tree, error)) (*state, error) {
 	n := st.next(key)
-	path := j.b.cache.layer(key)
+	path := j.b.cache.path(layersDir, j.project, key)
 	n.layers = append(append([]string{}, st.layers...), path)
 	n.files = nil
-	if j.b.cache.has(path) {
+	if j.hold.has(path) {
 		j.count(true)
 		j.say(bothy.BuildEvent{Step: title, Message: "cached"})
 		return n, nil

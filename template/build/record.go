@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/disk"
 )
 
 // A record is one build, on disk and while it runs. Of one that has ended, only what lists of builds
@@ -42,6 +43,7 @@ type record struct {
 	bytes  int64 // of the log
 	full   bool  // the log has all that it may have
 	log    *os.File
+	guard  *disk.Guard
 	news   chan struct{} // closed at the next event
 }
 
@@ -308,7 +310,17 @@ func (r *record) say(e bothy.BuildEvent) {
 		}
 		r.full, e.Message = true, "the log is full: what follows is not in it"
 	}
-	if err := r.append(e); err != nil {
+	text, err := json.Marshal(e)
+	if err == nil && !final {
+		if r.guard == nil {
+			r.guard = r.b.guard(r.b.records())
+		}
+		_, err = r.guard.Write(text)
+	}
+	if err == nil {
+		err = r.append(text)
+	}
+	if err != nil {
 		r.b.log.Error("cannot write the log of a build", "build", r.build.ID, "error", err)
 		return
 	}
@@ -317,17 +329,13 @@ func (r *record) say(e bothy.BuildEvent) {
 	r.news = make(chan struct{})
 }
 
-func (r *record) append(e bothy.BuildEvent) error {
+func (r *record) append(text []byte) error {
 	if r.log == nil {
 		f, err := os.OpenFile(r.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			return err
 		}
 		r.log = f
-	}
-	text, err := json.Marshal(e)
-	if err != nil {
-		return err
 	}
 	n, err := r.log.Write(append(text, '\n'))
 	r.bytes += int64(n)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path"
@@ -187,12 +188,12 @@ func (r *running) run(ctx context.Context) (*tree.Tree, error) {
 	return after, r.restore(after)
 }
 
-func writeLayer(t, base *tree.Tree, path string) error {
+func (b *Builder) writeLayer(t, base *tree.Tree, path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	return errors.Join(t.WriteLayer(base, f), f.Close())
+	return errors.Join(t.WriteLayer(base, io.MultiWriter(b.guard(filepath.Dir(path)), f)), f.Close())
 }
 
 // needed are the folders that sandboxes mount on, or that their guest writes to.
@@ -327,7 +328,7 @@ func (r *running) inside(ctx context.Context, base *tree.Tree, result string) er
 			return err
 		}
 		changes := filepath.Join(r.scratch, "before.tar")
-		if err := writeLayer(before, base, changes); err != nil {
+		if err := r.j.b.writeLayer(before, base, changes); err != nil {
 			return err
 		}
 		if err := r.bench.start(ctx, r, changes); err != nil {
@@ -338,6 +339,9 @@ func (r *running) inside(ctx context.Context, base *tree.Tree, result string) er
 		return err
 	}
 	if err := r.execute(ctx, r.bench.id, float64(r.j.patience())); err != nil {
+		return err
+	}
+	if err := r.j.b.guard(r.scratch).Look(); err != nil {
 		return err
 	}
 	if err := r.j.b.o.Sandboxes.SaveFiles(ctx, r.bench.id, result); err != nil {

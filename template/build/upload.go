@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -44,7 +46,7 @@ func (b *Builder) UploadContext(ctx context.Context, r io.Reader) (*bothy.BuildC
 		return nil, err
 	}
 	defer os.Remove(f.Name())
-	sum, err := b.spool(ctx, f, r)
+	sum, err := b.spool(ctx, caller.ProjectID, f, r)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, diskFull(err)
 	}
@@ -59,14 +61,18 @@ func (b *Builder) UploadContext(ctx context.Context, r io.Reader) (*bothy.BuildC
 		}
 		return nil
 	})
-	if err := os.Rename(f.Name(), b.contextPath(caller.ProjectID, c.ID)); err != nil {
+	path := b.contextPath(caller.ProjectID, c.ID)
+	if err := b.fit(caller.ProjectID, f.Name(), path); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
 		return nil, err
 	}
 	return c, b.dropContexts()
 }
 
 // spool writes a tar, uncompressed, to a file, and returns its checksum.
-func (b *Builder) spool(ctx context.Context, f *os.File, r io.Reader) (string, error) {
+func (b *Builder) spool(ctx context.Context, project string, f *os.File, r io.Reader) (string, error) {
 	in := bufio.NewReaderSize(&whileAlive{ctx, r}, 64<<10)
 	plain := io.Reader(in)
 	if head, _ := in.Peek(2); len(head) == 2 && head[0] == 0x1f && head[1] == 0x8b {
@@ -77,7 +83,9 @@ func (b *Builder) spool(ctx context.Context, f *os.File, r io.Reader) (string, e
 		plain = z
 	}
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(b.guard(b.contexts()), f, sum), io.LimitReader(plain, maxContextBytes+1))
+	share := &uploadShare{b: b, project: project}
+	defer share.end()
+	n, err := io.Copy(io.MultiWriter(b.guard(b.contexts()), share, f, sum), io.LimitReader(plain, maxContextBytes+1))
 	if err != nil {
 		return "", badContext(err)
 	}
@@ -87,6 +95,89 @@ func (b *Builder) spool(ctx context.Context, f *os.File, r io.Reader) (string, e
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
+
+// maxContexts limits the contexts of a project, of all together as much as of one.
+const maxContexts = 1000
+
+// fit deletes a project's oldest contexts that no build needs, until another one fits.
+func (b *Builder) fit(project, file, path string) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	had, err := filepath.Glob(filepath.Join(b.contexts(), keyOf(project)[:16]+"-*.tar"))
+	if err != nil {
+		return err
+	}
+	type upload struct {
+		path string
+		fs.FileInfo
+	}
+	sum, list := info.Size(), []upload(nil)
+	for _, name := range had {
+		if info, err := os.Stat(name); err == nil && name != path {
+			sum, list = sum+info.Size(), append(list, upload{name, info})
+		}
+	}
+	slices.SortFunc(list, func(a, b upload) int { return a.ModTime().Compare(b.ModTime()) })
+	left := len(list)
+	for _, one := range list {
+		if sum <= maxContextBytes && left < maxContexts {
+			break
+		}
+		if b.uses(filepath.Base(one.path)) {
+			continue
+		}
+		if err := os.Remove(one.path); err != nil {
+			return err
+		}
+		sum, left = sum-one.Size(), left-1
+	}
+	if sum > maxContextBytes || left >= maxContexts {
+		return errContexts
+	}
+	return nil
+}
+
+var errContexts = bothy.Errorf(bothy.CodeQuota, "the project's builds and uploads need more than %d GB of contexts, or %d contexts, at once", int64(maxContextBytes)>>30, maxContexts).
+	WithHint("Wait until some have ended, and exclude what a build does not need with .dockerignore.")
+
+// counts has a number for each project.
+type counts struct {
+	mu sync.Mutex
+	m  map[string]int64
+}
+
+// add adds to a project's number, and returns it.
+func (c *counts) add(project string, n int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.m == nil {
+		c.m = map[string]int64{}
+	}
+	if c.m[project] += n; c.m[project] == 0 {
+		delete(c.m, project)
+		return 0
+	}
+	return c.m[project]
+}
+
+// uploadShare receives what is uploaded, and fails when all uploads of a project are too large.
+type uploadShare struct {
+	b       *Builder
+	project string
+	n       int64
+}
+
+func (u *uploadShare) Write(p []byte) (int, error) {
+	u.n += int64(len(p))
+	if u.b.uploading.add(u.project, int64(len(p))) > 2*maxContextBytes {
+		return 0, errContexts
+	}
+	return len(p), nil
+}
+
+func (u *uploadShare) end() { u.b.uploading.add(u.project, -u.n) }
 
 func badContext(err error) error {
 	var e *bothy.Error

@@ -150,7 +150,7 @@ func (w *world) SaveFiles(_ context.Context, id, path string) error {
 		return w.refuseSave
 	}
 	b := w.box(id)
-	return writeLayer(b.now, b.base, path)
+	return w.Builder.writeLayer(b.now, b.base, path)
 }
 
 func (w *world) box(id string) *box {
