@@ -183,7 +183,7 @@ func (b *Builder) StartBuild(ctx context.Context, req bothy.BuildRequest) (*both
 	if _, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite); err != nil {
 		return nil, err
 	}
-	text, recipe, err := b.check(caller.ProjectID, &req)
+	text, recipe, err := b.check(ctx, caller.ProjectID, &req)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (b *Builder) StartBuild(ctx context.Context, req bothy.BuildRequest) (*both
 }
 
 // check returns an error for what cannot be built, and otherwise the Dockerfile.
-func (b *Builder) check(project string, req *bothy.BuildRequest) (string, *Recipe, error) {
+func (b *Builder) check(ctx context.Context, project string, req *bothy.BuildRequest) (string, *Recipe, error) {
 	if ref, err := bothy.ParseTemplateRef(req.Name); err != nil || ref.Digest != "" {
 		return "", nil, bothy.Errorf(bothy.CodeInvalid, "%q is not a valid template name", req.Name).
 			WithHint("Use lower-case letters, digits, dots, dashes and underscores, with an optional tag after a colon: tools:v3.")
@@ -244,7 +244,7 @@ func (b *Builder) check(project string, req *bothy.BuildRequest) (string, *Recip
 	if err := checkSize(req); err != nil {
 		return "", nil, err
 	}
-	text, err := b.dockerfile(project, req)
+	text, err := b.dockerfile(ctx, project, req)
 	if err != nil {
 		return "", nil, err
 	}
@@ -252,8 +252,11 @@ func (b *Builder) check(project string, req *bothy.BuildRequest) (string, *Recip
 	return text, recipe, err
 }
 
-// maxRequest limits a request apart from its Dockerfile.
-const maxRequest = 1 << 20
+const (
+	// maxRequest limits a request apart from its Dockerfile, and maxNamed its named contexts.
+	maxRequest = 1 << 20
+	maxNamed   = 100
+)
 
 func checkSize(req *bothy.BuildRequest) error {
 	if n := len(req.Dockerfile); n > maxDockerfile {
@@ -266,6 +269,9 @@ func checkSize(req *bothy.BuildRequest) error {
 	if lines > maxSecretLines {
 		return bothy.Errorf(bothy.CodeTooLarge, "the secrets have %d lines, more than %d", lines, maxSecretLines).
 			WithHint("Encode them, for example with base64 -w0, and decode them in the command.")
+	}
+	if n := len(req.Contexts); n > maxNamed {
+		return bothy.Errorf(bothy.CodeInvalid, "the request names %d contexts, more than %d", n, maxNamed).WithHint("Upload folders together.")
 	}
 	rest := *req
 	rest.Dockerfile = ""
@@ -288,7 +294,7 @@ func readOptions(req *bothy.BuildRequest) ReadOptions {
 }
 
 // dockerfile returns the text of the Dockerfile for a request.
-func (b *Builder) dockerfile(project string, req *bothy.BuildRequest) (string, error) {
+func (b *Builder) dockerfile(ctx context.Context, project string, req *bothy.BuildRequest) (string, error) {
 	for _, id := range contextsOf(req) {
 		if _, err := os.Stat(b.contextPath(project, id)); err != nil {
 			return "", noContext(id)
@@ -302,7 +308,7 @@ func (b *Builder) dockerfile(project string, req *bothy.BuildRequest) (string, e
 		return "", bothy.Errorf(bothy.CodeInvalid, "the request has neither a Dockerfile nor a context that could contain one").
 			WithHint("Give dockerfile, or upload a folder and give context_id.")
 	}
-	t, err := b.readContext(context.Background(), b.contextPath(project, req.ContextID))
+	t, err := b.readContext(ctx, b.contextPath(project, req.ContextID))
 	if err != nil {
 		return "", err
 	}
@@ -392,7 +398,7 @@ func (b *Builder) build(ctx context.Context, r *record) (*bothy.Template, error)
 		if j.context, err = b.readContext(ctx, b.contextPath(j.project, req.ContextID)); err != nil {
 			return nil, err
 		}
-		if err := ignore(j.context, cmp.Or(req.File, "Dockerfile")); err != nil {
+		if err := ignore(ctx, j.context, cmp.Or(req.File, "Dockerfile")); err != nil {
 			return nil, err
 		}
 	}

@@ -67,21 +67,24 @@ func (j *job) readContexts(ctx context.Context) {
 				return nil, err
 			}
 			var sums treeHasher
-			key, err := sums.sum(t.Root())
+			key, err := sums.sum(ctx, t.Root())
 			return &state{key: "context " + key, files: t, uploaded: true}, err
 		})
 	}
 }
 
 // ignore removes from a context what its .dockerignore, or the Dockerfile's own one, names.
-func ignore(t *tree.Tree, dockerfile string) error {
+func ignore(ctx context.Context, t *tree.Tree, dockerfile string) error {
 	var text []byte
 	for _, name := range []string{dockerfile + ".dockerignore", ".dockerignore"} {
 		n, err := t.Get(name)
 		if err != nil || !n.IsFile() {
 			continue
 		}
-		if text, err = n.Data.Read(maxDockerfile); err != nil {
+		if n.Data.Size > maxIgnore {
+			return badIgnore(fmt.Errorf("it has %d bytes, more than %d", n.Data.Size, maxIgnore))
+		}
+		if text, err = n.Data.Read(maxIgnore); err != nil {
 			return err
 		}
 		break
@@ -92,28 +95,64 @@ func ignore(t *tree.Tree, dockerfile string) error {
 	}
 	m, err := patternmatcher.New(patterns)
 	if err != nil {
-		return bothy.Errorf(bothy.CodeInvalid, ".dockerignore cannot be read: %v", err)
+		return badIgnore(err)
 	}
-	_, err = ignoreIn(t, t.Root(), "", m, patternmatcher.MatchInfo{})
+	files := 0
+	_ = tree.Walk(t.Root(), func(string, *tree.Node) error { files++; return nil })
+	if files > maxMatches/len(patterns) {
+		return badIgnore(fmt.Errorf("it has %d patterns, too many for the %d files of the context", len(patterns), files))
+	}
+	in := &ignoring{ctx: ctx, t: t, m: m}
+	_, err = in.folder(t.Root(), "", patternmatcher.MatchInfo{})
 	return err
 }
 
-// ignoreIn reports whether anything in a folder is left.
-func ignoreIn(t *tree.Tree, dir *tree.Node, prefix string, m *patternmatcher.PatternMatcher, above patternmatcher.MatchInfo) (left bool, err error) {
+const (
+	// maxIgnore limits the bytes of a .dockerignore, and maxMatches its patterns times the files that
+	// they are compared with.
+	maxIgnore  = 64 << 10
+	maxMatches = 10_000_000
+)
+
+func badIgnore(err error) error {
+	return bothy.Errorf(bothy.CodeInvalid, ".dockerignore cannot be used: %v", err).
+		WithHint("Use fewer patterns, such as folders in place of the files in them.")
+}
+
+// ignoring removes from a tree what patterns name.
+type ignoring struct {
+	ctx context.Context
+	t   *tree.Tree
+	m   *patternmatcher.PatternMatcher
+}
+
+func (in *ignoring) match(name string, above patternmatcher.MatchInfo) (bool, patternmatcher.MatchInfo, error) {
+	if in.ctx.Err() != nil {
+		return false, above, context.Cause(in.ctx)
+	}
+	out, info, err := in.m.MatchesUsingParentResults(name, above)
+	if err != nil {
+		err = badIgnore(err)
+	}
+	return out, info, err
+}
+
+// folder reports whether anything in a folder is left.
+func (in *ignoring) folder(dir *tree.Node, prefix string, above patternmatcher.MatchInfo) (left bool, err error) {
 	for _, name := range dir.Names() {
 		p, n := path.Join(prefix, name), dir.Child(name)
-		out, info, err := m.MatchesUsingParentResults(p, above)
+		out, info, err := in.match(p, above)
 		if err != nil {
-			return false, bothy.Errorf(bothy.CodeInvalid, ".dockerignore cannot be read: %v", err)
+			return false, err
 		}
 		some := false
 		if n.IsDir() {
-			if some, err = ignoreIn(t, n, p, m, info); err != nil {
+			if some, err = in.folder(n, p, info); err != nil {
 				return false, err
 			}
 		}
 		if out && !some {
-			if err := t.Remove(p); err != nil {
+			if err := in.t.Remove(p); err != nil {
 				return false, err
 			}
 			continue
@@ -128,15 +167,18 @@ type treeHasher struct{ known map[*tree.Node]string }
 
 // sum covers everything of a node, and below it, that can reach an image, except times: a fresh
 // clone of a repository has other times for the same files.
-func (s *treeHasher) sum(n *tree.Node) (string, error) {
+func (s *treeHasher) sum(ctx context.Context, n *tree.Node) (string, error) {
 	h := sha256.New()
-	err := s.add(h, "", n, map[*tree.Node]string{})
+	err := s.add(ctx, h, "", n, map[*tree.Node]string{})
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 // add adds a node, and what is below it, to a checksum. linked has the first name of each file.
-func (s *treeHasher) add(h io.Writer, at string, n *tree.Node, linked map[*tree.Node]string) error {
+func (s *treeHasher) add(ctx context.Context, h io.Writer, at string, n *tree.Node, linked map[*tree.Node]string) error {
 	return tree.Walk(n, func(name string, n *tree.Node) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		name = path.Join(at, name)
 		fmt.Fprintf(h, "%q %o %d:%d %q %d:%d", name, n.Mode, n.UID, n.GID, n.Target, n.Major, n.Minor)
 		for _, key := range slices.Sorted(maps.Keys(n.Xattrs)) {
@@ -153,13 +195,13 @@ func (s *treeHasher) add(h io.Writer, at string, n *tree.Node, linked map[*tree.
 			fmt.Fprintln(h)
 			return nil
 		}
-		content, err := s.content(n)
+		content, err := s.content(ctx, n)
 		fmt.Fprintln(h, "", content)
 		return err
 	})
 }
 
-func (s *treeHasher) content(n *tree.Node) (string, error) {
+func (s *treeHasher) content(ctx context.Context, n *tree.Node) (string, error) {
 	if sum, ok := s.known[n]; ok {
 		return sum, nil
 	}
@@ -169,7 +211,7 @@ func (s *treeHasher) content(n *tree.Node) (string, error) {
 	}
 	defer r.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, r); err != nil {
+	if _, err := io.Copy(h, &whileAlive{ctx, r}); err != nil {
 		return "", err
 	}
 	if s.known == nil {
@@ -180,10 +222,10 @@ func (s *treeHasher) content(n *tree.Node) (string, error) {
 }
 
 // sources computes a checksum of what the patterns match in a tree.
-func (s *treeHasher) sources(t *tree.Tree, patterns []string) (string, error) {
+func (s *treeHasher) sources(ctx context.Context, t *tree.Tree, patterns []string) (string, error) {
 	h, linked := sha256.New(), map[*tree.Node]string{}
 	for _, pattern := range patterns {
-		found, err := match(t, pattern)
+		found, err := match(ctx, t, pattern)
 		if err != nil {
 			return "", err
 		}
@@ -192,7 +234,7 @@ func (s *treeHasher) sources(t *tree.Tree, patterns []string) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			if err := s.add(h, p, n, linked); err != nil {
+			if err := s.add(ctx, h, p, n, linked); err != nil {
 				return "", err
 			}
 		}

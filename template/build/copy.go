@@ -2,6 +2,7 @@ package build
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 
 // copying is one COPY or ADD between two trees.
 type copying struct {
+	ctx      context.Context
 	from, to *tree.Tree
 	files    Files
 	workdir  string
@@ -43,7 +45,7 @@ func (c *copying) run() error {
 	}
 	var sources []string
 	for _, pattern := range c.files.Sources {
-		found, err := match(c.from, pattern)
+		found, err := match(c.ctx, c.from, pattern)
 		if err != nil {
 			return err
 		}
@@ -96,7 +98,7 @@ func (c *copying) options() error {
 }
 
 // match returns the paths that match a source. One without wildcards must exist.
-func match(from *tree.Tree, pattern string) ([]string, error) {
+func match(ctx context.Context, from *tree.Tree, pattern string) ([]string, error) {
 	clean := strings.TrimPrefix(path.Join("/", pattern), "/")
 	if !strings.ContainsAny(clean, `*?[\`) {
 		if _, err := from.Get(clean); err != nil {
@@ -110,6 +112,9 @@ func match(from *tree.Tree, pattern string) ([]string, error) {
 	var found []string
 	depth := strings.Count(clean, "/")
 	err := tree.Walk(from.Root(), func(name string, _ *tree.Node) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if ok, _ := path.Match(clean, name); ok && strings.Count(name, "/") == depth && name != "" {
 			found = append(found, name)
 		}
@@ -160,6 +165,9 @@ func (c *copying) folder(n *tree.Node, dest string) error {
 
 func (c *copying) merge(n *tree.Node, to string) error {
 	for _, name := range n.Names() {
+		if c.ctx.Err() != nil {
+			return context.Cause(c.ctx)
+		}
 		child, at := n.Child(name), path.Join(to, name)
 		old, err := c.to.Lget(at)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

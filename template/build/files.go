@@ -54,7 +54,7 @@ func (j *job) copyStep(ctx context.Context, st *state, s Step, title string) (*s
 		key = src.key
 	} else {
 		j.sumsMu.Lock()
-		key, err = j.sums.sources(from, f.Sources)
+		key, err = j.sums.sources(ctx, from, f.Sources)
 		j.sumsMu.Unlock()
 		if err != nil {
 			return nil, atLine(s.Line, err)
@@ -70,7 +70,7 @@ func (j *job) copyStep(ctx context.Context, st *state, s Step, title string) (*s
 				return nil, err
 			}
 		}
-		c := &copying{from: from, to: t, files: f, workdir: st.settings.Workdir, keepOwner: src != nil && !src.uploaded, now: time.Now().Truncate(time.Second)}
+		c := &copying{ctx: ctx, from: from, to: t, files: f, workdir: st.settings.Workdir, keepOwner: src != nil && !src.uploaded, now: time.Now().Truncate(time.Second)}
 		if s.Kind == Add {
 			c.unpack = func(n *tree.Node) (*tree.Tree, error) { return j.unpack(ctx, n) }
 		}

@@ -128,7 +128,7 @@ func (m *mounts) bind(ctx context.Context, one Mount) error {
 	}
 	if key == "" {
 		m.j.sumsMu.Lock()
-		key, err = m.j.sums.sum(n)
+		key, err = m.j.sums.sum(ctx, n)
 		m.j.sumsMu.Unlock()
 		if err != nil {
 			return err
@@ -171,10 +171,10 @@ func (m *mounts) lock(ctx context.Context) (unlock func(), err error) {
 }
 
 // place adds the mounts to the files.
-func (m *mounts) place(t *tree.Tree) error {
+func (m *mounts) place(ctx context.Context, t *tree.Tree) error {
 	for i, one := range m.list {
 		if one.cache != "" {
-			n, err := m.open(one)
+			n, err := m.open(ctx, one)
 			if err != nil {
 				return err
 			}
@@ -212,7 +212,7 @@ func (m *mounts) tell(ctx context.Context, sandbox string) error {
 }
 
 // open reads a cache, or creates one.
-func (m *mounts) open(one mounted) (*tree.Node, error) {
+func (m *mounts) open(ctx context.Context, one mounted) (*tree.Node, error) {
 	mode := uint32(0o755)
 	if one.Mode != 0 {
 		mode = uint32(one.Mode) & 0o7777
@@ -221,11 +221,11 @@ func (m *mounts) open(one mounted) (*tree.Node, error) {
 		if one.From == "" {
 			return folder(mode, uint32(one.UID), uint32(one.GID)), nil
 		}
-		src, err := m.j.source(context.Background(), one.From)
+		src, err := m.j.source(ctx, one.From)
 		if err != nil {
 			return nil, err
 		}
-		t, err := src.tree(context.Background())
+		t, err := src.tree(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -236,7 +236,7 @@ func (m *mounts) open(one mounted) (*tree.Node, error) {
 		return tree.Sub(n).Root(), nil
 	}
 	t := tree.New(epoch)
-	if err := t.Apply(context.Background(), one.cache, tree.Overlay, tree.NewBudget()); err != nil {
+	if err := t.Apply(ctx, one.cache, tree.Overlay, tree.NewBudget()); err != nil {
 		return nil, fmt.Errorf("read the cache %s: %w", one.ID, err)
 	}
 	return t.Root(), nil

@@ -307,7 +307,7 @@ func (j *job) workdir(ctx context.Context, st *state, s Step, title string) (*st
 	dir = path.Clean(dir)
 	user := st.settings.User
 	n, err := j.cached(ctx, st, keyOf("workdir", st.key, dir, user), title, func(t *tree.Tree) (*tree.Tree, error) {
-		c := &copying{to: t, now: time.Now().Truncate(time.Second)}
+		c := &copying{ctx: ctx, to: t, now: time.Now().Truncate(time.Second)}
 		if user != "" { // the owner of new folders
 			u, err := lookup(t, user)
 			if err != nil {

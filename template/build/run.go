@@ -204,7 +204,7 @@ var needed = []string{".bothy", "dev", "proc", "sys", "etc", "tmp", "run"}
 var traces = []string{".bothy-script", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/machine-id", "etc/mtab", "run/.bothy-boot-id", "var/log/lastlog"}
 
 // prepare adds files that exist only while the command runs.
-func (r *running) prepare(t *tree.Tree) error {
+func (r *running) prepare(ctx context.Context, t *tree.Tree) error {
 	for _, name := range needed {
 		if n, err := t.Get(name); err == nil && n.IsDir() {
 			continue
@@ -228,7 +228,7 @@ func (r *running) prepare(t *tree.Tree) error {
 			return err
 		}
 	}
-	return r.mounts.place(t)
+	return r.mounts.place(ctx, t)
 }
 
 // restore removes files that exist only while the command runs.
@@ -324,7 +324,7 @@ func (r *running) inside(ctx context.Context, base *tree.Tree, result string) er
 	if !r.bench.serves(r) {
 		r.bench.clear(ctx)
 		before := r.old.Clone()
-		if err := r.prepare(before); err != nil {
+		if err := r.prepare(ctx, before); err != nil {
 			return err
 		}
 		changes := filepath.Join(r.scratch, "before.tar")
