@@ -260,7 +260,7 @@ const (
 
 func checkSize(req *bothy.BuildRequest) error {
 	if n := len(req.Dockerfile); n > maxDockerfile {
-		return tooLarge("dockerfile", n)
+		return tooLarge("the Dockerfile", n)
 	}
 	lines := 0
 	for _, s := range req.Secrets {

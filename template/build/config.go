@@ -151,7 +151,7 @@ func (e expander) expand(s Step) (Step, error) {
 		}
 	}
 	if err != nil {
-		return s, refuse(s.Line, "%v", err)
+		return s, refuse(s.Line, "%s: %v", strings.ToUpper(string(s.Kind)), err)
 	}
 	return s, nil
 }

@@ -107,7 +107,7 @@ func (r *reader) globals(meta []instructions.ArgCommand) error {
 			} else if a.Value != nil {
 				value, err := r.word(*a.Value)
 				if err != nil {
-					return refuse(line(m.Location()), "%v", err)
+					return refuse(line(m.Location()), "ARG %s: %v", a.Key, err)
 				}
 				r.args[a.Key] = value
 			}
@@ -130,7 +130,7 @@ func (r *reader) stage(i int, s instructions.Stage) error {
 	}
 	base, err := r.word(s.BaseName)
 	if err != nil {
-		return refuse(at, "%v", err)
+		return refuse(at, "FROM: %v", err)
 	}
 	if base == "" {
 		return refuse(at, "FROM %s is empty: give the ARG a default or a --build-arg", s.BaseName)
@@ -173,7 +173,7 @@ func (r *reader) checkPlatform(platform string, at int) error {
 	}
 	got, err := r.word(platform)
 	if err != nil {
-		return refuse(at, "%v", err)
+		return refuse(at, "FROM: %v", err)
 	}
 	if got != hostPlatform {
 		return refuse(at, "FROM --platform=%s is not supported: templates are made for this server's own platform, %s", platform, hostPlatform)

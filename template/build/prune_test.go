@@ -28,6 +28,14 @@ func (w *world) counted() (sum int64) {
 	return sum
 }
 
+// limit opens the builder with a cache of so many bytes.
+func (w *world) limit(bytes int64) {
+	w.Helper()
+	w.Builder.Close()
+	w.o.CacheBytes = bytes
+	w.open()
+}
+
 // large uploads a context that takes three times what a file counts for at least.
 func (w *world) large(project string, i int) string {
 	w.Helper()
@@ -53,7 +61,7 @@ func (w *world) age() {
 func TestTheCacheStaysWithinItsLimit(t *testing.T) {
 	w := newWorld(t)
 	const most = 30 * leastBytes
-	w.cache.max = most
+	w.limit(most)
 	for i := range 20 {
 		r := w.build(bothy.BuildRequest{Dockerfile: fmt.Sprintf("FROM base\nCOPY f /f\nRUN write /a %d\nRUN write /b", i), ContextID: w.large(bothy.DefaultProject, i)})
 		if r.State != bothy.BuildSucceeded {
@@ -77,7 +85,7 @@ func TestTheLargestProjectIsPrunedFirst(t *testing.T) {
 	req := bothy.BuildRequest{Dockerfile: "FROM base\nRUN write /a 1"}
 	w.buildAs(w.as("small"), req)
 	w.age() // it is also the least recently used
-	w.cache.max = 30 * leastBytes
+	w.limit(30 * leastBytes)
 	for i := range 20 {
 		w.buildAs(w.as("greedy"), bothy.BuildRequest{Dockerfile: "FROM base\nCOPY f /f", ContextID: w.large("greedy", i)})
 	}
@@ -133,14 +141,14 @@ func TestWhatIsUsedIsNotPruned(t *testing.T) {
 
 func TestAProjectsShareOfTheCache(t *testing.T) {
 	w := newWorld(t)
-	w.cache.max = 10 << 20
+	w.limit(10 << 20)
 	id := w.upload("f", strings.Repeat("x", 11<<20))
 	for what, file := range map[string]string{
 		"a copy":  "FROM base\nCOPY f /f",
 		"a mount": "FROM base\nRUN --mount=type=bind,source=f,target=/f --mount=type=cache,target=/c write /c/f " + strings.Repeat("x", 50_000),
 	} {
 		if what == "a mount" {
-			w.cache.max = 40_000
+			w.limit(40_000)
 		}
 		r := w.build(bothy.BuildRequest{Dockerfile: file, ContextID: id})
 		if r.Code != bothy.CodeQuota || r.Hint == "" || r.Done != 0 {
