@@ -187,22 +187,18 @@ func (b *Builder) fetch(ctx context.Context, l v1.Layer, path string) (err error
 	if err != nil {
 		return err
 	}
-	compressed, err := l.Compressed()
+	content, err := l.Uncompressed()
 	if err != nil {
 		return err
 	}
-	defer compressed.Close()
-	content, err := decompress(&whileAlive{ctx, compressed})
-	if err != nil {
-		return err
-	}
+	defer content.Close()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(b.guard(b.work), f, sum), io.LimitReader(content, tree.MaxBytes+1))
+	n, err := io.Copy(io.MultiWriter(b.guard(b.work), f, sum), io.LimitReader(&whileAlive{ctx, content}, tree.MaxBytes+1))
 	if err != nil {
 		return err
 	}

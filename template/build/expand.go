@@ -34,7 +34,7 @@ type values struct{ n atomic.Int64 }
 // word replaces the variables of a word, which may then have so many bytes. The lexer itself has no
 // limit, and ARG A=$B$B doubles.
 func (v *values) word(lex *shell.Lex, text string, env shell.EnvGetter, most int) (string, error) {
-	in := newBounded(text, env, most)
+	in := newWordEnv(text, env, most)
 	out, _, err := lex.ProcessWord(text, in)
 	if err == nil {
 		err = v.count(in, len(out))
@@ -44,7 +44,7 @@ func (v *values) word(lex *shell.Lex, text string, env shell.EnvGetter, most int
 
 // words is word for what becomes several words.
 func (v *values) words(lex *shell.Lex, text string, env shell.EnvGetter) ([]string, error) {
-	in := newBounded(text, env, maxValue)
+	in := newWordEnv(text, env, maxValue)
 	out, err := lex.ProcessWords(text, in)
 	sum := 0
 	for _, one := range out {
@@ -59,7 +59,7 @@ func (v *values) words(lex *shell.Lex, text string, env shell.EnvGetter) ([]stri
 	return out, err
 }
 
-func (v *values) count(in *bounded, bytes int) error {
+func (v *values) count(in *wordEnv, bytes int) error {
 	if in.over || bytes > in.most {
 		return fmt.Errorf("with its variables replaced it is too long: at most %d KB are allowed", in.most>>10)
 	}
@@ -69,8 +69,8 @@ func (v *values) count(in *bounded, bytes int) error {
 	return nil
 }
 
-// bounded is the environment for one word. It has no more values once the word would be too long.
-type bounded struct {
+// wordEnv is the environment for one word. It has no more values once the word would be too long.
+type wordEnv struct {
 	shell.EnvGetter
 	most  int
 	bytes int // of the word, and of the values so far
@@ -88,29 +88,29 @@ var (
 	trimming  = regexp.MustCompile(`\$\{(?:[\pL\pN_]*|.)[#%]`)
 )
 
-func newBounded(word string, env shell.EnvGetter, most int) *bounded {
-	b := &bounded{EnvGetter: env, most: most, bytes: len(word), powers: len(replacing.FindAllStringIndex(word, -1))}
-	if b.powers == 0 && trimming.MatchString(word) {
-		b.powers = 1
+func newWordEnv(word string, env shell.EnvGetter, most int) *wordEnv {
+	e := &wordEnv{EnvGetter: env, most: most, bytes: len(word), powers: len(replacing.FindAllStringIndex(word, -1))}
+	if e.powers == 0 && trimming.MatchString(word) {
+		e.powers = 1
 	}
-	return b
+	return e
 }
 
 // Get implements shell.EnvGetter.
-func (b *bounded) Get(name string) (string, bool) {
-	value, ok := b.EnvGetter.Get(name)
-	b.bytes, b.given = b.bytes+len(value), b.given+len(value)
-	if b.over = b.over || b.given > b.most || b.replaced() > maxReplaced; b.over {
+func (e *wordEnv) Get(name string) (string, bool) {
+	value, ok := e.EnvGetter.Get(name)
+	e.bytes, e.given = e.bytes+len(value), e.given+len(value)
+	if e.over = e.over || e.given > e.most || e.replaced() > maxReplaced; e.over {
 		return "", ok
 	}
 	return value, ok
 }
 
 // replaced is how many bytes the word can become at most, if each replacement is in another one.
-func (b *bounded) replaced() float64 {
-	if b.powers == 0 {
+func (e *wordEnv) replaced() float64 {
+	if e.powers == 0 {
 		return 0
 	}
-	n := float64(b.powers)
-	return float64(b.bytes) * math.Pow(float64(b.given)/n+1, n)
+	n := float64(e.powers)
+	return float64(e.bytes) * math.Pow(float64(e.given)/n+1, n)
 }
