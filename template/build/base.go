@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/bounded"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template"
 	"github.com/bothy-dev/bothy/template/tree"
@@ -187,7 +188,12 @@ func (b *Builder) fetch(ctx context.Context, l v1.Layer, path string) (err error
 	if err != nil {
 		return err
 	}
-	content, err := l.Uncompressed()
+	compressed, err := l.Compressed()
+	if err != nil {
+		return err
+	}
+	defer compressed.Close()
+	content, err := bounded.Decompress(ctx, compressed, tree.MaxBytes)
 	if err != nil {
 		return err
 	}
