@@ -161,6 +161,8 @@ func (d *Door) request(ctx context.Context, in newSandbox, life int) (req bothy.
 	if req.TimeoutSeconds, err = seconds(in.Timeout, life); err != nil {
 		return req, err
 	}
+	// A sandbox from a snapshot does not inherit this one.
+	req.OnTimeout = bothy.TimeoutTerminate
 	if in.AutoPause {
 		req.OnTimeout = bothy.TimeoutPause
 	}

@@ -120,7 +120,7 @@ func TestCheckpointsAreTaken(t *testing.T) {
 	}
 	// Users can use a checkpoint like other snapshots until the next one replaces it.
 	from := w.create(bothy.SandboxCreate{SnapshotID: w.checkpoints()[0]})
-	if from.ParentSnapshotID != w.checkpoints()[0] || from.CheckpointSeconds != 0 {
+	if from.ParentSnapshotID != w.checkpoints()[0] || from.CheckpointSeconds != 30 {
 		t.Errorf("a sandbox from the checkpoint is %+v", from)
 	}
 	if err := w.Terminate(w.me(), id); err != nil {
@@ -386,8 +386,12 @@ func TestCheckpointsMoveWithTheirSandbox(t *testing.T) {
 	if err != nil || !n.Checkpoint {
 		t.Fatalf("after the move: %+v %v", n, err)
 	}
-	if from := p.two.create(bothy.SandboxCreate{SnapshotID: first[0]}); from.ParentSnapshotID != first[0] {
+	from := p.two.create(bothy.SandboxCreate{SnapshotID: first[0]})
+	if from.ParentSnapshotID != first[0] {
 		t.Errorf("a sandbox from the checkpoint is %+v", from)
+	}
+	if err := p.two.Terminate(p.two.me(), from.ID); err != nil { // it would have checkpoints too
+		t.Fatal(err)
 	}
 	if c := p.one.Checkpoints(); c.Oldest != 0 {
 		t.Errorf("the old host still counts it: %+v", c)

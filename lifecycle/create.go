@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/lifecycle/admission"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -195,18 +197,10 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 			WithHint("Omit memory_mb and disk_mb when snapshot_id is given.")
 	}
 	req.MemoryMB, req.DiskMB = o.MemoryMB, o.DiskMB
-	if req.CPU == 0 {
-		req.CPU = o.CPU
+	s.inherit(&req, o)
+	if err := s.checkHostLabels(req.HostLabels); err != nil {
+		return nil, err
 	}
-	if req.Network == nil {
-		req.Network = &o.Network
-	}
-	env := maps.Clone(o.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
-	maps.Copy(env, req.Env)
-	req.Env = env
 	sb, err := s.newSandbox(req)
 	if err != nil {
 		return nil, err
@@ -224,6 +218,36 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 		return nil, err
 	}
 	return sb.Public(), nil
+}
+
+// inherit gives a new sandbox the settings of the one that a snapshot was taken of, except those
+// that the request sets.
+func (s *Service) inherit(req *bothy.SandboxCreate, o snapshot.Origin) {
+	req.CPU = cmp.Or(req.CPU, o.CPU)
+	if req.Network == nil {
+		req.Network = &o.Network
+	}
+	if req.TimeoutSeconds == nil {
+		req.TimeoutSeconds = &o.TimeoutSeconds
+	}
+	req.OnTimeout, req.OnHostLoss = cmp.Or(req.OnTimeout, o.OnTimeout), cmp.Or(req.OnHostLoss, o.OnHostLoss)
+	if req.IdleSeconds == 0 {
+		req.IdleSeconds, req.EndWhenIdle = o.IdleSeconds, o.EndWhenIdle
+	}
+	req.AutoResume = req.AutoResume || o.AutoResume
+	req.CheckpointSeconds = cmp.Or(req.CheckpointSeconds, o.CheckpointSeconds)
+	env := maps.Clone(o.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, req.Env)
+	req.Env = env
+	if req.Metadata == nil {
+		req.Metadata = o.Metadata
+	}
+	if req.HostLabels == nil && s.o.HostLabels != nil {
+		req.HostLabels = o.HostLabels
+	}
 }
 
 func (s *Service) startFailed(ctx context.Context, sb *store.Sandbox, cause error) {

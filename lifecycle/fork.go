@@ -84,7 +84,7 @@ func (s *Service) copyOf(from *store.Sandbox, req bothy.ForkRequest, i int) (*st
 			CPU: from.CPU, MemoryMB: from.MemoryMB, DiskMB: from.DiskMB, Network: from.Network,
 			TimeoutSeconds: from.TimeoutSeconds, OnTimeout: from.OnTimeout, IdleSeconds: from.IdleSeconds,
 			AutoResume: from.AutoResume, OnHostLoss: from.OnHostLoss, CheckpointSeconds: from.CheckpointSeconds, Env: maps.Clone(from.Env), Metadata: maps.Clone(from.Metadata),
-			ParentSnapshotID: from.HeadSnapshotID, BudgetRoot: from.BudgetRoot,
+			HostLabels: maps.Clone(from.HostLabels), ParentSnapshotID: from.HeadSnapshotID, BudgetRoot: from.BudgetRoot,
 			CreatedAt: s.clock.Now().UTC(),
 		},
 		TemplateDigest: from.TemplateDigest, RequireAcceleration: from.RequireAcceleration, HeadSnapshotID: from.HeadSnapshotID, EndWhenIdle: from.EndWhenIdle,

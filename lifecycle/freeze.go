@@ -140,8 +140,9 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *store.Sandbox,
 		Sandbox: snapshot.Origin{
 			Name: sb.Name, Template: sb.Template, TemplateDigest: sb.TemplateDigest,
 			CPU: sb.CPU, MemoryMB: sb.MemoryMB, DiskMB: sb.DiskMB, Network: sb.Network,
-			TimeoutSeconds: sb.TimeoutSeconds, OnTimeout: sb.OnTimeout, IdleSeconds: sb.IdleSeconds,
-			AutoResume: sb.AutoResume, Accelerated: sb.RequireAcceleration, Env: sb.Env, Metadata: sb.Metadata,
+			TimeoutSeconds: sb.TimeoutSeconds, OnTimeout: sb.OnTimeout, IdleSeconds: sb.IdleSeconds, EndWhenIdle: sb.EndWhenIdle,
+			AutoResume: sb.AutoResume, OnHostLoss: sb.OnHostLoss, CheckpointSeconds: sb.CheckpointSeconds, Accelerated: sb.RequireAcceleration,
+			Env: sb.Env, Metadata: sb.Metadata, HostLabels: sb.HostLabels,
 		},
 	}
 	room := s.newClaim(sb.ProjectID)

@@ -67,7 +67,7 @@ func (s *Service) checkOrigin(m *snapshot.Manifest) error {
 	}
 	return s.check(&bothy.Sandbox{
 		Name: o.Name, CPU: o.CPU, MemoryMB: o.MemoryMB, DiskMB: o.DiskMB, Network: o.Network, TimeoutSeconds: o.TimeoutSeconds,
-		OnTimeout: o.OnTimeout, IdleSeconds: o.IdleSeconds, Env: o.Env, Metadata: o.Metadata,
+		OnTimeout: o.OnTimeout, IdleSeconds: o.IdleSeconds, OnHostLoss: o.OnHostLoss, CheckpointSeconds: o.CheckpointSeconds, Env: o.Env, Metadata: o.Metadata,
 	})
 }
 

@@ -76,7 +76,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 		Passphrase: passphrase, Trusted: s.trusted,
 		Accept: func(m *snapshot.Manifest, unpacked int64) (snapshot.Room, error) {
 			m.ID, m.SandboxID, m.ParentID, m.ProjectID, m.Checkpoint = id, instance.NewID("sbx"), "", caller.ProjectID, false
-			m.Name, m.CreatedAt = cmp.Or(name, m.Name, "imported"), s.clock.Now().UTC()
+			m.Name, m.CreatedAt, m.Sandbox.HostLabels = cmp.Or(name, m.Name, "imported"), s.clock.Now().UTC(), nil
 			if err := s.checkImported(ctx, m, unpacked); err != nil {
 				return nil, err
 			}

@@ -66,20 +66,25 @@ type Manifest struct {
 
 // Origin is the sandbox that was saved, as far as a copy needs it.
 type Origin struct {
-	Name           string            `json:"name,omitempty"`
-	Template       string            `json:"template"`
-	TemplateDigest string            `json:"template_digest"`
-	CPU            float64           `json:"cpu"`
-	MemoryMB       int               `json:"memory_mb"`
-	DiskMB         int               `json:"disk_mb"`
-	Network        bothy.Network     `json:"network"`
-	TimeoutSeconds int               `json:"timeout_seconds"`
-	OnTimeout      bothy.OnTimeout   `json:"on_timeout"`
-	IdleSeconds    int               `json:"idle_seconds,omitempty"`
-	AutoResume     bool              `json:"auto_resume,omitempty"`
-	Accelerated    bool              `json:"require_acceleration,omitempty"`
-	Env            map[string]string `json:"env,omitempty"`
-	Metadata       map[string]string `json:"metadata,omitempty"`
+	Name              string            `json:"name,omitempty"`
+	Template          string            `json:"template"`
+	TemplateDigest    string            `json:"template_digest"`
+	CPU               float64           `json:"cpu"`
+	MemoryMB          int               `json:"memory_mb"`
+	DiskMB            int               `json:"disk_mb"`
+	Network           bothy.Network     `json:"network"`
+	TimeoutSeconds    int               `json:"timeout_seconds"`
+	OnTimeout         bothy.OnTimeout   `json:"on_timeout"`
+	IdleSeconds       int               `json:"idle_seconds,omitempty"`
+	EndWhenIdle       bool              `json:"end_when_idle,omitempty"`
+	AutoResume        bool              `json:"auto_resume,omitempty"`
+	OnHostLoss        bothy.OnHostLoss  `json:"on_host_loss,omitempty"`
+	CheckpointSeconds int               `json:"checkpoint_seconds,omitempty"`
+	Accelerated       bool              `json:"require_acceleration,omitempty"`
+	Env               map[string]string `json:"env,omitempty"`
+	Metadata          map[string]string `json:"metadata,omitempty"`
+	// HostLabels are of the cluster that took the snapshot, so an import drops them.
+	HostLabels map[string]string `json:"host_labels,omitempty"`
 }
 
 // Part is one file of a snapshot. CRC32C is verified before every use, SHA256 when a snapshot

@@ -218,7 +218,7 @@ var Descriptions = map[string]fields{
 	},
 	"SandboxCreate": {
 		"template":             field("The template to start from.", byDefault(bothy.DefaultTemplate), example("python-3.12")),
-		"snapshot_id":          field("A snapshot to start from, instead of a template."),
+		"snapshot_id":          field("A snapshot to start from, instead of a template. What the request leaves out is then as it was in the sandbox of the snapshot, except for its name, secrets and budget."),
 		"name":                 field("A name for people; need not be unique.", atMost(128)),
 		"cpu":                  field("Virtual CPUs.", between(bothy.MinCPU, bothy.MaxCPU), byDefault(bothy.DefaultCPU)),
 		"memory_mb":            field("Memory, in MiB.", between(bothy.MinMemoryMB, bothy.MaxMemoryMB), byDefault(bothy.DefaultMemoryMB)),
