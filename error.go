@@ -32,6 +32,7 @@ const (
 	CodeSandboxNotReady  Code = "sandbox_not_ready"
 	CodeConflict         Code = "conflict"
 	CodeIdempotency      Code = "idempotency_mismatch"
+	CodeOutcomeUnknown   Code = "outcome_unknown"
 	CodeQuota            Code = "quota_exceeded"
 	CodeBudget           Code = "budget_exceeded"
 	CodeCapacity         Code = "capacity"

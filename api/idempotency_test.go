@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"strings"
@@ -67,6 +68,36 @@ func TestFailuresAreNotRemembered(t *testing.T) {
 	path := f.ok(201, f.do("POST", "/v1/sandboxes", nil, key("k"))).Header.Get("Location")
 	f.failed(bothy.CodeInternal, f.do("POST", path+"/exec", `{"command":"panic"}`, key("p")))
 	f.ok(200, f.do("POST", path+"/exec", `{"command":"echo"}`, key("p")))
+}
+
+// What was cut off after it had begun is not executed again: the key says so. A key whose server has
+// died meanwhile as well.
+func TestWhatWasCutOffIsNotExecutedAgain(t *testing.T) {
+	f := start(t)
+	path := f.create() + "/exec"
+	f.failed(bothy.CodeSandboxPaused, f.do("POST", path, `{"command":"cut"}`, key("k")))
+	f.world.Fail(errors.New("it was asked again"))
+	f.answers.Lose("lost")
+	for _, k := range []string{"k", "lost"} {
+		res := f.do("POST", path, `{"command":"cut"}`, key(k))
+		p := f.failed(bothy.CodeOutcomeUnknown, res)
+		if res.StatusCode != 409 || res.Header.Get("Idempotency-Replayed") != "true" || res.Header.Get("Retry-After") != "" || !strings.Contains(p.Hint, "new Idempotency-Key") {
+			t.Errorf("%s: %d %v %s", k, res.StatusCode, res.Header, res.body)
+		}
+	}
+	f.failed(bothy.CodeIdempotency, f.do("POST", path, `{"command":"another"}`, key("k")))
+}
+
+// If an answer cannot be stored, the key of what must not be done twice does not become free.
+func TestTheKeyOfWhatWasDoneStaysTaken(t *testing.T) {
+	f := start(t)
+	path := f.create() + "/exec"
+	for i, failures := range []int{1, 2} {
+		k := key(fmt.Sprint("k", i))
+		f.answers.FailToStore(failures)
+		f.ok(200, f.do("POST", path, `{"command":"echo"}`, k))
+		f.failed(bothy.CodeConflict, f.do("POST", path, `{"command":"echo"}`, k))
+	}
 }
 
 func TestTwoAtOnce(t *testing.T) {

@@ -23,6 +23,7 @@ var statuses = map[bothy.Code]int{
 	bothy.CodeSnapshotDamaged: http.StatusInternalServerError,
 	bothy.CodeNoAcceleration:  http.StatusBadRequest,
 	bothy.CodeIdempotency:     http.StatusConflict,
+	bothy.CodeOutcomeUnknown:  http.StatusConflict,
 	bothy.CodeGuest:           http.StatusInternalServerError,
 }
 

@@ -71,7 +71,7 @@ func (s *Service) onContext(ctx context.Context, id string, note func(string), f
 // runner calls f with the sandbox's code runner. It calls note first, if not nil, once access
 // is checked.
 func runner[T any](ctx context.Context, s *Service, id string, scope bothy.Scope, note func(string), f func(bothy.CodeRunner) (T, error)) (T, error) {
-	return get(ctx, s, id, scope, func(g bothy.Guest) (v T, err error) {
+	call := func(g bothy.Guest) (v T, err error) {
 		if note != nil {
 			note(id)
 		}
@@ -80,5 +80,9 @@ func runner[T any](ctx context.Context, s *Service, id string, scope bothy.Scope
 			return v, bothy.Errorf(bothy.CodeUnsupported, "the guest of sandbox %s cannot run code", id).WithHint("Use exec.")
 		}
 		return f(c)
-	})
+	}
+	if scope == bothy.ScopeSandboxesWrite {
+		return result(ctx, s, id, call)
+	}
+	return get(ctx, s, id, scope, call)
 }

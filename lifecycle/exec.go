@@ -14,7 +14,7 @@ func (s *Service) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*
 	if err := checkExec(req); err != nil {
 		return nil, err
 	}
-	return get(ctx, s, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) (res *bothy.ExecResult, err error) {
+	return result(ctx, s, id, func(g bothy.Guest) (res *bothy.ExecResult, err error) {
 		err = s.inTime(ctx, id, req.TimeoutSeconds, !req.Background, func(ctx context.Context) (err error) {
 			res, err = g.Exec(ctx, req)
 			return err
@@ -37,7 +37,7 @@ func (s *Service) ExecStream(ctx context.Context, id string, req bothy.ExecReque
 	if err := checkExec(req); err != nil {
 		return err
 	}
-	return s.use(ctx, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) error {
+	return s.do(ctx, id, func(g bothy.Guest) error {
 		// Its end comes after all of the output, which may wait for a slow reader.
 		return s.inTime(ctx, id, req.TimeoutSeconds, false, func(ctx context.Context) error { return g.ExecStream(ctx, req, fn) })
 	})
@@ -56,11 +56,11 @@ func (s *Service) Output(ctx context.Context, id string, pid int, from int64, fn
 }
 
 func (s *Service) Stdin(ctx context.Context, id string, pid int, data []byte, eof bool) error {
-	return s.use(ctx, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) error { return g.Stdin(ctx, pid, data, eof) })
+	return s.do(ctx, id, func(g bothy.Guest) error { return g.Stdin(ctx, pid, data, eof) })
 }
 
 func (s *Service) Signal(ctx context.Context, id string, pid int, signal int) error {
-	return s.use(ctx, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) error { return g.Signal(ctx, pid, signal) })
+	return s.do(ctx, id, func(g bothy.Guest) error { return g.Signal(ctx, pid, signal) })
 }
 
 func (s *Service) Terminal(ctx context.Context, id string, req bothy.TerminalRequest) (bothy.Terminal, error) {

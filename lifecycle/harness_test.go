@@ -293,6 +293,8 @@ type guest struct {
 	ports  map[uint16]bool
 	site   *site    // on port 8000
 	lines  []string // the commands that it ran
+	// onExec, if set, is called by every command and can fail it.
+	onExec func() error
 }
 
 func (g *guest) WaitReady(context.Context) error { return nil }
@@ -328,8 +330,14 @@ func (g *guest) KillLargest(context.Context, int64) (bothy.Killed, error) {
 
 func (g *guest) Exec(_ context.Context, req bothy.ExecRequest) (*bothy.ExecResult, error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.lines = append(g.lines, req.Command.Line)
+	hook := g.onExec
+	g.mu.Unlock()
+	if hook != nil {
+		if err := hook(); err != nil {
+			return nil, err
+		}
+	}
 	return &bothy.ExecResult{Stdout: req.Command.Line}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -88,6 +89,25 @@ func (s *Service) use(ctx context.Context, id string, scope bothy.Scope, f func(
 	return s.ask(ctx, l, f)
 }
 
+// do is use for what must not be done twice under one idempotency key.
+func (s *Service) do(ctx context.Context, id string, f func(bothy.Guest) error) error {
+	return s.use(ctx, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) error {
+		bothy.Begun(ctx)
+		err := f(g)
+		if slices.Contains(refusals, bothy.ErrorCode(err)) {
+			bothy.NotBegun(ctx)
+		}
+		return err
+	})
+}
+
+// refusals are the errors of a guest that has not begun what it was asked for. After any other it may have.
+var refusals = []bothy.Code{
+	bothy.CodeInvalid, bothy.CodeCommandInvalid, bothy.CodeCommandNotFound, bothy.CodeUnsupported, bothy.CodeUserNotFound,
+	bothy.CodePathInvalid, bothy.CodeFileNotFound, bothy.CodeNotADirectory, bothy.CodeIsADirectory, bothy.CodePermission,
+	bothy.CodeProcessNotFound, bothy.CodeContextNotFound, bothy.CodeCapacity, bothy.CodeRateLimited,
+}
+
 // ask calls f with the guest of a machine that is held. If the guest cannot be reached because
 // the machine has ended, the error says so.
 func (s *Service) ask(ctx context.Context, l *instance.Instance, f func(bothy.Guest) error) error {
@@ -164,12 +184,39 @@ func (s *Service) endedError(ctx context.Context, l *instance.Instance) error {
 	if err != nil {
 		return err
 	}
-	return s.wrongState(sb)
+	return s.cutOff(sb)
+}
+
+// cutOff says why a request in progress lost the machine of a sandbox.
+func (s *Service) cutOff(sb *store.Sandbox) error {
+	const look = "look at its processes (GET /v1/sandboxes/%s/processes) before you repeat the request"
+	switch {
+	case sb.State == bothy.StateRunning || sb.State == bothy.StateResuming:
+		return bothy.Errorf(bothy.CodeSandboxNotReady, "sandbox %s was paused or rolled back while the request was in progress, and runs again", sb.ID).
+			WithHint("What the request began may continue: "+look+".", sb.ID)
+	case sb.State != bothy.StatePaused && sb.State != bothy.StatePausing:
+		return s.wrongState(sb)
+	}
+	e := bothy.Errorf(bothy.CodeSandboxPaused, "sandbox %s was paused while the request was in progress", sb.ID)
+	if sb.AutoResume {
+		return e.WithHint("What the request began continues when the next request wakes the sandbox: "+look+".", sb.ID)
+	}
+	return e.WithHint("What the request began continues when you resume the sandbox (POST /v1/sandboxes/%s/resume): "+look+".", sb.ID, sb.ID)
 }
 
 func get[T any](ctx context.Context, s *Service, id string, scope bothy.Scope, f func(bothy.Guest) (T, error)) (T, error) {
 	var v T
 	err := s.use(ctx, id, scope, func(g bothy.Guest) (err error) {
+		v, err = f(g)
+		return err
+	})
+	return v, err
+}
+
+// result is do for what returns something.
+func result[T any](ctx context.Context, s *Service, id string, f func(bothy.Guest) (T, error)) (T, error) {
+	var v T
+	err := s.do(ctx, id, func(g bothy.Guest) (err error) {
 		v, err = f(g)
 		return err
 	})

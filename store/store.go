@@ -166,6 +166,10 @@ type Store interface {
 	// total is limited: the oldest answers first lose their bodies, and then
 	// their keys.
 	ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*Answer, error)
+	// ReserveOnce is ReserveAnswer for a request that must not be executed twice. Its
+	// reservation also outlives the server that made it: from then on the key has the answer
+	// Unknown.
+	ReserveOnce(ctx context.Context, projectID, key, fingerprint string) (*Answer, error)
 	// StoreAnswer stores the reply to a reserved request. Fingerprint and CreatedAt stay those
 	// of the reservation. A reply that is Dropped or too large is stored without its body.
 	StoreAnswer(ctx context.Context, projectID, key string, a Answer) error
@@ -281,8 +285,11 @@ type Answer struct {
 	Header    map[string]string
 	Body      []byte
 	CreatedAt time.Time
-	// Dropped means that the request was completed, but Header and Body were not stored.
+	// Dropped means that the request was completed, but Header and Body were not stored. With
+	// Status 0 it is a reservation of ReserveOnce.
 	Dropped bool
+	// Unknown means that the server that worked on a request of ReserveOnce is gone. Status is 0.
+	Unknown bool
 }
 
 // AnswerBounds limit what is stored for idempotency keys.

@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -146,6 +147,23 @@ func (t *Tokens) DeleteToken(ctx context.Context, id string) error {
 type Answers struct {
 	mu   sync.Mutex
 	kept map[string]*store.Answer
+	lost map[string]bool
+	// failures is how many answers cannot be stored.
+	failures int
+}
+
+// Lose has the server die that works on the next request of ReserveOnce with a key.
+func (a *Answers) Lose(key string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lost = map[string]bool{key: true}
+}
+
+// FailToStore has the next answers not be stored.
+func (a *Answers) FailToStore(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failures = n
 }
 
 // ReserveAnswer is as in store.Store.
@@ -163,10 +181,25 @@ func (a *Answers) ReserveAnswer(_ context.Context, project, key, fingerprint str
 	return nil, nil
 }
 
+// ReserveOnce is as in store.Store.
+func (a *Answers) ReserveOnce(ctx context.Context, project, key, fingerprint string) (*store.Answer, error) {
+	a.mu.Lock()
+	lost := a.lost[key]
+	a.mu.Unlock()
+	if lost {
+		return &store.Answer{Fingerprint: fingerprint, Dropped: true, Unknown: true}, nil
+	}
+	return a.ReserveAnswer(ctx, project, key, fingerprint)
+}
+
 // StoreAnswer is as in store.Store.
 func (a *Answers) StoreAnswer(_ context.Context, project, key string, given store.Answer) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.failures > 0 {
+		a.failures--
+		return errors.New("the answer cannot be stored")
+	}
 	have := a.kept[project+"\x00"+key]
 	if have == nil {
 		return fmt.Errorf("the key %q is not reserved", key)

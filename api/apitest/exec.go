@@ -81,13 +81,17 @@ func cancelled(ctx context.Context) error {
 }
 
 // Exec implements bothy.ExecService. The command "wait" waits to be cancelled, or for Finish to
-// be closed.
+// be closed, and "cut" is cut off by a pause.
 func (w *World) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*bothy.ExecResult, error) {
 	if err := w.begin(ctx, id, req); err != nil {
 		return nil, err
 	}
 	if req.Background {
 		return w.spawn(id, req), nil
+	}
+	if line(req.Command) == "cut" {
+		bothy.Begun(ctx)
+		return nil, bothy.Errorf(bothy.CodeSandboxPaused, "sandbox %s was paused meanwhile", id).WithHint("Resume it.")
 	}
 	if line(req.Command) == "wait" {
 		select {

@@ -46,6 +46,7 @@ type Options struct {
 // AnswerStore is what idempotency needs of store.Store.
 type AnswerStore interface {
 	ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error)
+	ReserveOnce(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error)
 	StoreAnswer(ctx context.Context, projectID, key string, a store.Answer) error
 	ForgetAnswer(ctx context.Context, projectID, key string) error
 }

@@ -24,7 +24,7 @@ const (
 )
 
 // onlyOnce executes a request unless its key has been used: then it returns the answer of the
-// first time. Only success is remembered, and that a command was killed half-way. Any other
+// first time. Only success is remembered, and that something was cut off half-way. Any other
 // failure has changed nothing, so the request may be retried under the same key.
 func (s *Chain) onlyOnce(c Operation, key string, body []byte, w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
 	if err := checkKey(key); err != nil {
@@ -33,15 +33,23 @@ func (s *Chain) onlyOnce(c Operation, key string, body []byte, w http.ResponseWr
 	}
 	project := bothy.CallerFrom(r.Context()).ProjectID
 	print := fingerprint(r, body)
-	known, err := s.Answers.ReserveAnswer(r.Context(), project, key, print)
+	reserve := s.Answers.ReserveAnswer
+	if c.Once {
+		reserve = s.Answers.ReserveOnce
+	}
+	known, err := reserve(r.Context(), project, key, print)
 	switch {
 	case err != nil:
 		s.Fail(w, r, err)
 	case known == nil:
-		s.first(c, project, key, w, r, h)
+		once := &bothy.Once{Key: key, Print: print}
+		s.first(c, project, once, w, r.WithContext(bothy.WithOnce(r.Context(), once)), h)
 	case known.Fingerprint != print:
 		s.Fail(w, r, bothy.Errorf(bothy.CodeIdempotency, "the Idempotency-Key %q was used for another request", key).
 			WithHint("Use a new key for every new request, and the old one only to repeat the same."))
+	case known.Unknown:
+		w.Header().Set(idempotencyReplayed, "true")
+		s.Fail(w, r, outcomeUnknown(key))
 	case known.Status == 0:
 		e := bothy.Errorf(bothy.CodeConflict, "a request with the Idempotency-Key %q is still in progress", key).
 			WithHint("Ask again in a second, with the same key: the answer will be that of the first request.")
@@ -56,32 +64,59 @@ func (s *Chain) onlyOnce(c Operation, key string, body []byte, w http.ResponseWr
 	}
 }
 
-func (s *Chain) first(c Operation, project, key string, w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
-	ctx := context.WithoutCancel(r.Context())
+func (s *Chain) first(c Operation, project string, once *bothy.Once, w http.ResponseWriter, r *http.Request, h http.HandlerFunc) {
 	t := &tee{ResponseWriter: w, ctx: r.Context()}
-	kept := false
+	answered := false
 	defer func() { // also when the handler panics
-		if !kept {
-			if err := s.Answers.ForgetAnswer(ctx, project, key); err != nil {
-				s.Log.Error("an idempotency key was not freed", "error", err)
-			}
-		}
+		s.keepOutcome(c, project, once, t.outcome(c, r, once, answered), r)
 	}()
 	h(t, r)
-	var answer store.Answer
+	answered = true
+}
+
+// keepOutcome stores what a repetition of a request gets, or with nil frees its key.
+func (s *Chain) keepOutcome(c Operation, project string, once *bothy.Once, answer *store.Answer, r *http.Request) {
+	ctx := context.WithoutCancel(r.Context())
+	if answer != nil {
+		err := s.Answers.StoreAnswer(ctx, project, once.Key, *answer)
+		if err == nil {
+			return
+		}
+		s.Log.Error("an answer was not stored", "request", RequestFrom(ctx).id, "error", err)
+		if c.Once {
+			// The key stays reserved if this fails too: it must not become free.
+			err = s.Answers.StoreAnswer(ctx, project, once.Key, store.Answer{Status: answer.Status, Dropped: true})
+			if err != nil {
+				s.Log.Error("it was not even stored that a request was executed", "request", RequestFrom(ctx).id, "error", err)
+			}
+			return
+		}
+	}
+	if err := s.Answers.ForgetAnswer(ctx, project, once.Key); err != nil {
+		s.Log.Error("an idempotency key was not freed", "error", err)
+	}
+}
+
+// outcome is what a repetition of a request gets, or nil if it may be executed again.
+func (t *tee) outcome(c Operation, r *http.Request, once *bothy.Once, answered bool) *store.Answer {
+	var a store.Answer
 	switch p := cancelledCommand(r); {
 	case p != nil:
-		answer = problemAnswer(p)
-	case t.whole(r):
-		answer = t.answer(c)
+		a = problemAnswer(p)
+	case answered && t.whole(r):
+		a = t.answer(c)
+	case once.HasBegun():
+		a = problemAnswer(problem.Of(outcomeUnknown(once.Key)))
 	default:
-		return
+		return nil
 	}
-	if err := s.Answers.StoreAnswer(ctx, project, key, answer); err != nil {
-		s.Log.Error("an answer was not stored", "request", RequestFrom(ctx).id, "error", err)
-		return
-	}
-	kept = true
+	return &a
+}
+
+// outcomeUnknown is the error for a request whose first attempt was cut off.
+func outcomeUnknown(key string) error {
+	return bothy.Errorf(bothy.CodeOutcomeUnknown, "the request with the Idempotency-Key %q has already begun, and was cut off before its outcome was known", key).
+		WithHint("It is not executed again. Look at what it has done, and use a new Idempotency-Key if it is to be done once more.")
 }
 
 // whole reports whether the answer is a complete success. A caller that disconnected may come

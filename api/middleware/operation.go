@@ -25,6 +25,8 @@ type Operation struct {
 	Status int
 	// Raw is a body of bytes, which is streamed and not limited.
 	Raw bool
+	// Once is what must not be done twice under one idempotency key, even if it was cut off.
+	Once bool
 	// Secret is an answer that must not be kept.
 	Secret bool
 	// Returns are the forms of an answer that the call itself writes.

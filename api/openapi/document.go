@@ -77,7 +77,9 @@ func humaConfig(version, address string) huma.Config {
 				Parameters: map[string]*huma.Param{"IdempotencyKey": {
 					Name: middleware.IdempotencyKey, In: "header", Schema: &huma.Schema{Type: "string", Extensions: map[string]any{"maxLength": middleware.MaxKeyLength}},
 					Description: "A value of your choosing, such as a UUID. A repetition with the same key within a day gets the answer " +
-						"of the first success, with `Idempotency-Replayed: true`, and does nothing more.",
+						"of the first success, with `Idempotency-Replayed: true`, and does nothing more. What was refused may be repeated. A command, code, a fork " +
+						"or input for a process that was cut off, by a pause or by the end of its server, is never executed a second time: " +
+						"its repetition is answered with `outcome_unknown`.",
 				}},
 			},
 		},

@@ -31,7 +31,7 @@ func (s *handlers) registerCode() {
 		return
 	}
 	openapi.Add(s.registry, middleware.Operation{
-		ID: "run-code", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/code", Tag: "Code",
+		ID: "run-code", Once: true, Method: http.MethodPost, Path: "/v1/sandboxes/{id}/code", Tag: "Code",
 		Summary: "Run code", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Runs code in a context, where variables persist from one piece to the next. An exception in the code is a result, not an error of the call. " +
 			"With `Accept: text/event-stream` output and results come as events while the code runs, and the last event has `is_final`; " +

@@ -49,7 +49,7 @@ func (s *handlers) registerExec() {
 		return
 	}
 	openapi.Add(s.registry, middleware.Operation{
-		ID: "exec", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec", Tag: "Commands",
+		ID: "exec", Once: true, Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec", Tag: "Commands",
 		Summary: "Run a command", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Answers when the command has ended, with its exit code and output; with `background`, as soon as it has started. " +
 			"With `Accept: text/event-stream` the output comes as events while the command runs, and the last event has `is_final`. " +

@@ -133,7 +133,7 @@ func (s *handlers) registerProcesses() {
 		}), nil
 	})
 	openapi.Add(s.registry, middleware.Operation{
-		ID: "write-stdin", Method: http.MethodPost, Path: base + "/{pid}/stdin", Tag: "Commands",
+		ID: "write-stdin", Once: true, Method: http.MethodPost, Path: base + "/{pid}/stdin", Tag: "Commands",
 		Summary: "Write to a process's input", Scope: bothy.ScopeSandboxesWrite,
 	}, func(ctx context.Context, in *stdinInput) (*openapi.Empty, error) {
 		data, err := decodeContent(in.Body.Data, in.Body.Encoding)
@@ -143,7 +143,7 @@ func (s *handlers) registerProcesses() {
 		return nil, svc.Stdin(ctx, in.ID, in.PID, data, in.Body.EOF)
 	})
 	openapi.Add(s.registry, middleware.Operation{
-		ID: "signal-process", Method: http.MethodPost, Path: base + "/{pid}/signal", Tag: "Commands",
+		ID: "signal-process", Once: true, Method: http.MethodPost, Path: base + "/{pid}/signal", Tag: "Commands",
 		Summary: "Send a signal to a process", Scope: bothy.ScopeSandboxesWrite,
 		Text: "For a process started through the API, the whole process group gets it; for any other, only the process.",
 	}, func(ctx context.Context, in *signalInput) (*openapi.Empty, error) {

@@ -65,7 +65,7 @@ func (s *handlers) registerShells() {
 		return openapi.AnswerList(shells), nil
 	})
 	openapi.Add(s.registry, middleware.Operation{
-		ID: "exec-in-shell", Method: http.MethodPost, Path: base + "/{shell}/exec", Tag: "Commands",
+		ID: "exec-in-shell", Once: true, Method: http.MethodPost, Path: base + "/{shell}/exec", Tag: "Commands",
 		Summary: "Run a command in a kept shell", Scope: bothy.ScopeSandboxesWrite,
 		Text: "Answers when the command has ended. A time-out ends the command and what it started, but not the shell. " +
 			"With `Accept: text/event-stream` the output comes as events while the command runs, and the last event has `is_final`; " +

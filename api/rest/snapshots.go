@@ -140,7 +140,7 @@ func (s *handlers) registerSnapshots() {
 		return one(svc.CreateSnapshot(ctx, in.ID, req))
 	})
 	openapi.Add(s.registry, middleware.Operation{
-		ID: "fork-sandbox", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/fork", Tag: "Snapshots",
+		ID: "fork-sandbox", Once: true, Method: http.MethodPost, Path: "/v1/sandboxes/{id}/fork", Tag: "Snapshots",
 		Summary: "Fork a sandbox", Scope: bothy.ScopeSandboxesWrite, Status: http.StatusCreated,
 		Text: "Makes running copies, including memory; the original keeps running. Fields that are not given are taken from the original.",
 	}, func(ctx context.Context, in *forkInput) (*openapi.Answer[openapi.Items[*bothy.Sandbox]], error) {

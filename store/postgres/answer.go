@@ -91,6 +91,15 @@ func (a *answers) add(project string, bytes, keys int64) {
 // ReserveAnswer implements store.Store. A reservation of a server before this one is void:
 // the server that made it no longer holds the database.
 func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error) {
+	return s.reserveAnswer(ctx, projectID, key, fingerprint, light)
+}
+
+// ReserveOnce implements store.Store. It waits for the disk, unlike ReserveAnswer.
+func (s *Store) ReserveOnce(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error) {
+	return s.reserveAnswer(ctx, projectID, key, fingerprint, whole)
+}
+
+func (s *Store) reserveAnswer(ctx context.Context, projectID, key, fingerprint string, k kind) (*store.Answer, error) {
 	now := s.now()
 	if err := s.settle(ctx, answerKey{projectID, key}); err != nil {
 		return nil, err
@@ -105,16 +114,16 @@ func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint s
 	var removed []answerSize
 	var added bool
 	nonce := random.Hex(8)
-	err := s.changing(ctx, "reserve answer", light, func(ctx context.Context) error {
+	err := s.changing(ctx, "reserve answer", k, func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		s.hold(b, light)
-		b.Queue(`DELETE FROM answers WHERE project = $1 AND key = $2 AND (created_at < $3 OR status = 0 AND `+s.voidEpoch("$4")+`) RETURNING project, size`,
+		s.hold(b, k)
+		b.Queue(`DELETE FROM answers WHERE project = $1 AND key = $2 AND (created_at < $3 OR status = 0 AND NOT dropped AND `+s.voidEpoch("$4")+`) RETURNING project, size`,
 			clean([]any{projectID, key, nanos(now.Add(-answerLife)), s.lease.epoch})...)
 		b.Queue(`INSERT INTO answers (project, key, fingerprint, created_at, epoch, nonce, status, dropped, size, header)
-			VALUES ($1, $2, $3, $4, $5, $6, 0, false, $7, '{}') ON CONFLICT (project, key) DO NOTHING`,
-			clean([]any{projectID, key, fingerprint, nanos(now), s.lease.epoch, nonce, rowBytes})...)
-		b.Queue(`SELECT fingerprint, created_at, status, dropped, header, body, nonce = $3 FROM answers WHERE project = $1 AND key = $2`,
-			clean([]any{projectID, key, nonce})...)
+			VALUES ($1, $2, $3, $4, $5, $6, 0, $8, $7, '{}') ON CONFLICT (project, key) DO NOTHING`,
+			clean([]any{projectID, key, fingerprint, nanos(now), s.lease.epoch, nonce, rowBytes, k == whole})...)
+		b.Queue(`SELECT fingerprint, created_at, status, dropped, status = 0 AND dropped AND `+s.voidEpoch("$4")+`, header, body, nonce = $3
+			FROM answers WHERE project = $1 AND key = $2`, clean([]any{projectID, key, nonce, s.lease.epoch})...)
 		r := s.pool.SendBatch(ctx, b)
 		err := func() (err error) {
 			if _, err = r.Exec(); err != nil {
@@ -165,7 +174,7 @@ func scanAnswer(row pgx.CollectableRow, own *bool) (*store.Answer, error) {
 	var a store.Answer
 	var created int64
 	var header string
-	if err := row.Scan(&a.Fingerprint, &created, &a.Status, &a.Dropped, &header, &a.Body, own); err != nil {
+	if err := row.Scan(&a.Fingerprint, &created, &a.Status, &a.Dropped, &a.Unknown, &header, &a.Body, own); err != nil {
 		return nil, err
 	}
 	a.CreatedAt = time.Unix(0, created).UTC()

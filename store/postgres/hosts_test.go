@@ -247,6 +247,12 @@ func TestADeadHostIsGivenUp(t *testing.T) {
 	if a, err := dead.ReserveAnswer(ctx, "p", "key", "f"); a != nil || err != nil {
 		t.Fatal(a, err)
 	}
+	if a, err := dead.ReserveOnce(ctx, "p", "once", "f"); a != nil || err != nil {
+		t.Fatal(a, err)
+	}
+	if a, err := two.ReserveOnce(ctx, "p", "once", "f"); err != nil || a == nil || a.Status != 0 || a.Unknown {
+		t.Errorf("what another host works on: %+v %v", a, err)
+	}
 	if a, err := two.ReserveAnswer(ctx, "p", "key", "f"); err != nil || a == nil || a.Status != 0 {
 		t.Errorf("a reservation that another host holds: %+v %v", a, err)
 	}
@@ -300,6 +306,9 @@ func TestADeadHostIsGivenUp(t *testing.T) {
 	}
 	if a, err := two.ReserveAnswer(ctx, "p", "key", "f"); err != nil || a != nil {
 		t.Errorf("its reservation: %+v %v", a, err)
+	}
+	if a, err := two.ReserveOnce(ctx, "p", "once", "f"); err != nil || a == nil || a.Status != 0 || !a.Unknown {
+		t.Errorf("what it had begun: %+v %v", a, err)
 	}
 	if hosts, err := two.Hosts(ctx); err != nil || len(hosts) != 2 || hosts[0].State != bothy.HostDead || hosts[0].Sandboxes != 1 || hosts[1].Sandboxes != 1 || !hosts[1].Self {
 		t.Errorf("hosts: %+v %v", hosts, err)

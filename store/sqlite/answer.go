@@ -167,6 +167,15 @@ func (a *answers) lock(ctx context.Context) (context.Context, func(), error) {
 
 // ReserveAnswer implements store.Store.
 func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error) {
+	return s.reserveAnswer(ctx, projectID, key, fingerprint, false)
+}
+
+// ReserveOnce implements store.Store.
+func (s *Store) ReserveOnce(ctx context.Context, projectID, key, fingerprint string) (*store.Answer, error) {
+	return s.reserveAnswer(ctx, projectID, key, fingerprint, true)
+}
+
+func (s *Store) reserveAnswer(ctx context.Context, projectID, key, fingerprint string, once bool) (*store.Answer, error) {
 	a := &s.answers
 	ctx, unlock, err := a.lock(ctx)
 	if err != nil {
@@ -183,7 +192,8 @@ func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint s
 	}
 	if x != nil {
 		lost := x.Status == 0 && x.id <= a.stale
-		if !lost && !x.CreatedAt.Before(now.Add(-answerLife)) {
+		x.Unknown = lost && x.Dropped
+		if (!lost || x.Unknown) && !x.CreatedAt.Before(now.Add(-answerLife)) {
 			return &x.Answer, nil
 		}
 		if err := a.remove(ctx, projectID, x); err != nil {
@@ -194,7 +204,7 @@ func (s *Store) ReserveAnswer(ctx context.Context, projectID, key, fingerprint s
 		return nil, err
 	}
 	_, err = a.db.ExecContext(ctx, `INSERT INTO answers (project, key, fingerprint, created_at, status, dropped, size, header)
-		VALUES (?, ?, ?, ?, 0, 0, ?, '{}')`, projectID, key, fingerprint, nanos(now), rowBytes)
+		VALUES (?, ?, ?, ?, 0, ?, ?, '{}')`, projectID, key, fingerprint, nanos(now), once, rowBytes)
 	if err != nil {
 		return nil, fmt.Errorf("store: reserve answer: %w", err)
 	}

@@ -474,6 +474,53 @@ func testAnswerForgotten(t *testing.T, f *fixture) {
 	}
 }
 
+// A reservation of ReserveOnce is not free again when its server is gone: what it was for may have
+// been done.
+func testReserveOnce(t *testing.T, f *fixture) {
+	f.must(second(f.ReserveOnce(f.ctx, "p", "done", "print")))
+	f.must(f.StoreAnswer(f.ctx, "p", "done", store.Answer{Status: 200, Body: []byte("body")}))
+	f.must(second(f.ReserveOnce(f.ctx, "p", "failed", "print")))
+	f.must(f.ForgetAnswer(f.ctx, "p", "failed"))
+	f.must(second(f.ReserveAnswer(f.ctx, "p", "other", "print")))
+	reserve := func(when string, want *store.Answer) {
+		t.Helper()
+		for name, reserve := range map[string]func(context.Context, string, string, string) (*store.Answer, error){"once": f.ReserveOnce, "": f.ReserveAnswer} {
+			a, err := reserve(f.ctx, "p", "key", "print")
+			if err != nil || (a == nil) != (want == nil) || a != nil && (a.Status != 0 || a.Fingerprint != "print" || a.Unknown != want.Unknown) {
+				t.Fatalf("%s it was reserved %s: %+v %v", when, name, a, err)
+			}
+			if want == nil {
+				f.must(f.ForgetAnswer(f.ctx, "p", "key"))
+			}
+		}
+	}
+	reserve("at first", nil)
+	f.must(second(f.ReserveOnce(f.ctx, "p", "key", "print")))
+	reserve("while it is worked on", &store.Answer{})
+	for range 2 {
+		f.reopen()
+		reserve("when its server is gone", &store.Answer{Unknown: true})
+	}
+	if a, err := f.ReserveOnce(f.ctx, "p", "done", "print"); err != nil || a == nil || string(a.Body) != "body" || a.Unknown || a.Dropped {
+		t.Errorf("what was answered: %+v %v", a, err)
+	}
+	for _, key := range []string{"failed", "other"} {
+		if a, err := f.ReserveOnce(f.ctx, "p", key, "print"); err != nil || a != nil {
+			t.Errorf("%s: %+v %v", key, a, err)
+		}
+	}
+	f.clock.forward(25 * time.Hour)
+	reserve("after a day", nil)
+}
+
+// second is the error of a reservation, and one if the key was not free.
+func second(a *store.Answer, err error) error {
+	if err == nil && a != nil {
+		err = fmt.Errorf("the key has the answer %+v", a)
+	}
+	return err
+}
+
 func testReopen(t *testing.T, f *fixture) {
 	b := sandbox("a", epoch)
 	f.must(f.PutSandbox(f.ctx, b))

@@ -62,6 +62,7 @@ func Run(t *testing.T, make Maker) {
 		{"answer is kept", testAnswerKept},
 		{"answer is reserved once", testAnswerReservedOnce},
 		{"answer is forgotten", testAnswerForgotten},
+		{"what must run once", testReserveOnce},
 		{"answer without its body", testAnswerDropped},
 		{"all survives reopening", testReopen},
 		{"many writers and readers", testConcurrent},
