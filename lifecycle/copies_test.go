@@ -41,6 +41,9 @@ var notCopied = map[string]string{
 	"Moving":            "the copy is not being moved",
 	"Processor":         "of what the copy restored",
 	"Pooled":            "the copy has an owner",
+	"Key":               "the copy was made by another request",
+	"KeyPrint":          "the copy was made by another request",
+	"Forking":           "only while a fork makes the copy",
 	"CPULevel":          "of the server that started the copy",
 }
 
@@ -56,7 +59,7 @@ var (
 		"GuestKey": "each run has its own", "EngineState": "of the new machine", "MeterState": "of the new run",
 		"CheckpointAt": "they are lost", "Checkpoints": "they are lost", "HeadSnapshotID": "it starts over", "Ended": "it runs again", "Ending": "it runs again",
 		"Resumed": "how it was restarted", "HostLoss": "it is lost", "SnapshotID": "its pauses are lost", "EarlierSnapshotID": "its pauses are lost", "OwnSnapshotID": "its pauses are lost",
-		"Moving": "it is not being moved", "Processor": "of the new machine", "Pooled": "it has an owner", "CPULevel": "of the server that restarted it", "ParentSnapshotID": "the original is made from a template",
+		"Moving": "it is not being moved", "Processor": "of the new machine", "Pooled": "it has an owner", "Forking": "its fork is over", "CPULevel": "of the server that restarted it", "ParentSnapshotID": "the original is made from a template",
 	}
 )
 
@@ -78,7 +81,12 @@ func TestCopiesHaveEverySetting(t *testing.T) {
 			t.Errorf("%s of a create request is set: %v. Set it here, or list it in notGiven.", f.Name, set)
 		}
 	}
-	original := m.row(m.create(given).ID)
+	ctx, _ := m.once("key")
+	made, err := m.Create(ctx, given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	original := m.row(made.ID)
 
 	forks, err := m.Fork(m.me(), original.ID, bothy.ForkRequest{Secrets: true})
 	if err != nil {

@@ -28,6 +28,9 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (_ *bothy
 	if err != nil {
 		return nil, err
 	}
+	if sb, err := s.madeBefore(ctx, caller.ProjectID); sb != nil || err != nil {
+		return sb, err
+	}
 	if err := s.checkHostLabels(req.HostLabels); err != nil {
 		return nil, err
 	}
@@ -43,7 +46,7 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (_ *bothy
 		return nil, err
 	}
 	req.Engine = engine.Info().Name
-	sb, err := s.newSandbox(req)
+	sb, err := s.newSandbox(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -62,6 +65,31 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (_ *bothy
 	return s.createOf(ctx, sb, t, "", req, func() (*instance.Instance, error) { return s.startNew(ctx, sb, t) })
 }
 
+// madeBefore returns the sandbox that was created by an earlier attempt at the same request, whose
+// server died before it answered; nil if there is none.
+func (s *Service) madeBefore(ctx context.Context, project string) (*bothy.Sandbox, error) {
+	o := bothy.OnceFrom(ctx)
+	if o == nil {
+		return nil, nil
+	}
+	sb, err := s.o.Store.SandboxByKey(ctx, project, o.Key, s.clock.Now().Add(-store.KeyLife))
+	switch {
+	case bothy.ErrorCode(err) == bothy.CodeSandboxNotFound:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case sb.KeyPrint != o.Print:
+		return nil, bothy.Errorf(bothy.CodeIdempotency, "the Idempotency-Key %q was used for another request", o.Key).
+			WithHint("Use a new key for every new request, and the old one only to repeat the same.")
+	case sb.State == bothy.StateStarting || sb.State == bothy.StateStopping:
+		e := bothy.Errorf(bothy.CodeConflict, "the sandbox %s of the first request with the Idempotency-Key %q is %s", sb.ID, o.Key, sb.State).
+			WithHint("Ask again in a second, with the same key.")
+		e.RetryAfter = time.Second
+		return nil, e
+	}
+	return s.public(sb, s.budgetsOf(ctx, sb)), nil
+}
+
 // CheckCreate returns the errors that Create would return at any time: a missing template or
 // snapshot, or a size beyond the project's plan. It does not check capacity and budgets.
 func (s *Service) CheckCreate(ctx context.Context, req bothy.SandboxCreate) error {
@@ -76,7 +104,7 @@ func (s *Service) CheckCreate(ctx context.Context, req bothy.SandboxCreate) erro
 	if _, err := s.engines.Choose(ctx, req.Engine, req.RequireAcceleration); err != nil {
 		return err
 	}
-	sb, err := s.newSandbox(req)
+	sb, err := s.newSandbox(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -201,7 +229,7 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 	if err := s.checkHostLabels(req.HostLabels); err != nil {
 		return nil, err
 	}
-	sb, err := s.newSandbox(req)
+	sb, err := s.newSandbox(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -430,7 +458,7 @@ func (s *Service) createFromMemory(ctx context.Context, project string, req both
 	if req.CPU == 0 {
 		req.CPU = from.CPU
 	}
-	sb, err := s.newSandbox(req)
+	sb, err := s.newSandbox(ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
@@ -67,6 +68,11 @@ func (s *Service) copiesOf(from *store.Sandbox, req bothy.ForkRequest) ([]*store
 			return nil, err
 		}
 		copies[i] = c
+	}
+	if len(copies) > 1 {
+		for _, c := range copies {
+			c.Forking = copies[0].ID
+		}
 	}
 	return copies, nil
 }
@@ -179,9 +185,40 @@ func (s *Service) startCopies(ctx context.Context, copies []*store.Sandbox, from
 	}
 	wg.Wait()
 	if first == nil {
+		first = s.endFork(ctx, copies[0])
+	}
+	if first == nil {
 		undo.Release()
 	}
 	return first
+}
+
+// endFork records that all copies of a fork are started. Until then they end with the server, see
+// cutOffFork.
+func (s *Service) endFork(ctx context.Context, first *store.Sandbox) error {
+	if err := failpoint.Hit("lifecycle.forked"); err != nil || first.Forking == "" {
+		return err
+	}
+	unlock, err := s.ledger.LockFor(ctx, first.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	sb, err := s.ledger.Sandbox(ctx, first.ID)
+	if err != nil {
+		return err
+	}
+	sb.Forking = ""
+	return s.ledger.Put(context.WithoutCancel(ctx), sb)
+}
+
+// cutOffFork reports whether a sandbox is of a fork whose server died before all copies were started.
+func (s *Service) cutOffFork(ctx context.Context, sb *store.Sandbox) (bool, error) {
+	if sb.Forking == "" || sb.Forking == sb.ID {
+		return sb.Forking != "", nil
+	}
+	first, err := s.ledger.Sandbox(ctx, sb.Forking)
+	return err == nil && first.Forking != "", ignoreNotFound(err)
 }
 
 func (s *Service) undoCopy(ctx context.Context, c *store.Sandbox) {

@@ -107,6 +107,13 @@ func (s *Service) recoverOne(ctx context.Context, sb *store.Sandbox) error {
 	defer cancel()
 	unlock := s.ledger.Lock(sb.ID)
 	defer unlock()
+	cut, err := s.cutOffFork(ctx, sb)
+	if err != nil {
+		return err
+	}
+	if cut {
+		return s.ledger.End(ctx, sb, bothy.Exit{Reason: bothy.EndError, Detail: "the server stopped before all copies of the same fork were started"})
+	}
 	switch sb.State {
 	case bothy.StateStarting:
 		return s.ledger.End(ctx, sb, bothy.Exit{Reason: bothy.EndError, Detail: "the server stopped while the sandbox was starting"})

@@ -44,6 +44,7 @@ func (s *Service) restartLocked(ctx context.Context, sb *store.Sandbox) error {
 	reason := sb.Ended.Reason
 	sb.Ended, sb.Resumed, sb.HostLoss, sb.StartedAt, sb.CheckpointAt = nil, nil, nil, nil, nil
 	sb.SnapshotID, sb.EarlierSnapshotID, sb.HeadSnapshotID, sb.OwnSnapshotID, sb.Checkpoints = "", "", "", "", nil
+	sb.Forking = ""
 	if err := s.check(&sb.Sandbox); err != nil {
 		return err
 	}

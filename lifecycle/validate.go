@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 )
 
 // newSandbox turns a request into a sandbox, with defaults filled in.
-func (s *Service) newSandbox(req bothy.SandboxCreate) (*store.Sandbox, error) {
+func (s *Service) newSandbox(ctx context.Context, req bothy.SandboxCreate) (*store.Sandbox, error) {
 	sb := &store.Sandbox{
 		Sandbox: bothy.Sandbox{
 			ID: instance.NewID("sbx"), Name: req.Name, Template: req.Template, Engine: req.Engine,
@@ -25,6 +26,9 @@ func (s *Service) newSandbox(req bothy.SandboxCreate) (*store.Sandbox, error) {
 		RequireAcceleration: req.RequireAcceleration, EndWhenIdle: req.EndWhenIdle,
 	}
 	sb.HostLabels = maps.Clone(req.HostLabels)
+	if o := bothy.OnceFrom(ctx); o != nil {
+		sb.Key, sb.KeyPrint = o.Key, o.Print
+	}
 	if req.TimeoutSeconds != nil {
 		sb.TimeoutSeconds = *req.TimeoutSeconds
 	}

@@ -24,7 +24,7 @@ func (s *Service) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *sto
 		return nil, err
 	}
 	req.Engine = engine.Info().Name
-	sb, err := s.newSandbox(req)
+	sb, err := s.newSandbox(bothy.WithOnce(ctx, nil), req) // the key is of what is built
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ type Table struct {
 var Tables = []Table{
 	{"projects", []string{"id", "plan", "created_at"}},
 	{"tokens", []string{"id", "project", "hash", "created_at", "last_used_at", "record"}},
-	{"sandboxes", []string{"id", "project", "name", "state", "created_at", "ended_at", "pooled", "metadata", "record", "resume_at", "version"}},
+	{"sandboxes", []string{"id", "project", "name", "state", "created_at", "ended_at", "pooled", "metadata", "record", "resume_at", "version", "made_key"}},
 	{"snapshots", []string{"id", "project", "sandbox_id", "name", "created_at", "bytes", "record"}},
 	{"links", []string{"id", "project", "sandbox_id", "token_id", "created_at", "expires_at", "record"}},
 	{"logins", []string{"hash", "project", "token_id", "code", "created_at", "expires_at"}},

@@ -41,6 +41,13 @@ type Sandbox struct {
 	// may use, if different from what such a server shows.
 	CPULevel  string           `json:"_cpu_level,omitempty"`
 	Processor *bothy.Processor `json:"_processor,omitempty"`
+	// Key is the idempotency key of the request that it was created by, if any, and KeyPrint
+	// identifies what that asked for.
+	Key      string `json:"_key,omitempty"`
+	KeyPrint string `json:"_key_print,omitempty"`
+	// Forking is the first copy of the fork that it was made by. The fork is complete once that
+	// copy has no Forking any more.
+	Forking string `json:"_forking,omitempty"`
 	// Pooled marks a ready machine that has no owner yet.
 	Pooled bool `json:"_pooled,omitempty"`
 }

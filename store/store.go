@@ -38,8 +38,13 @@ import (
 type Store interface {
 	// PutSandbox stores a new sandbox, whose Version is 0, or replaces the row that s was read
 	// from. It sets s.Version to the new version. If that row has changed since, nothing is
-	// stored and the error has a *Conflict as its cause.
+	// stored and the error has a *Conflict as its cause. If another sandbox has the Key of a new
+	// one, nothing is stored and the error is that of KeyTaken.
 	PutSandbox(ctx context.Context, s *Sandbox) error
+	// SandboxByKey returns the sandbox that was created under an idempotency key since a time,
+	// unless it has ended. CodeSandboxNotFound if there is none. A key can be used again after
+	// KeyLife.
+	SandboxByKey(ctx context.Context, projectID, key string, since time.Time) (*Sandbox, error)
 	Sandbox(ctx context.Context, id string) (*Sandbox, error)
 	// Sandboxes lists a project's sandboxes, newest first.
 	Sandboxes(ctx context.Context, projectID string, f bothy.SandboxFilter) (bothy.Page[*Sandbox], error)
@@ -200,6 +205,17 @@ type Store interface {
 	DeleteAuditBefore(ctx context.Context, t time.Time, most int) (int, error)
 
 	Close() error
+}
+
+// KeyLife is how long an idempotency key belongs to the request that used it first.
+const KeyLife = 24 * time.Hour
+
+// KeyTaken is the error for a new sandbox whose Key another one has.
+func KeyTaken() error {
+	e := bothy.Errorf(bothy.CodeConflict, "another request with the same Idempotency-Key has just created a sandbox").
+		WithHint("Ask again in a second, with the same key: the answer will be that sandbox.")
+	e.RetryAfter = time.Second
+	return e
 }
 
 // SnapshotQuota bounds the snapshots of a project.

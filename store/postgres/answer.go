@@ -17,7 +17,7 @@ import (
 
 const (
 	// answerLife is how long an answer is stored.
-	answerLife = 24 * time.Hour
+	answerLife = store.KeyLife
 	// forgetEvery is how often old answers are deleted.
 	forgetEvery = time.Minute
 	// rowBytes is roughly the size of a row without its header and body.

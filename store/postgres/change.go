@@ -206,9 +206,9 @@ func gone(err error) bool {
 }
 
 // codeHeld is the database's error for a server that no longer holds it, codeOwned for one that
-// changes another host's sandbox, codeMost and codeFast for a start beyond the project's plan,
+// changes another host's sandbox, codeDuplicate for a second row with a unique value, codeMost and codeFast for a start beyond the project's plan,
 // codeConflict for a write of a sandbox that is not as it was read, and codeFull for a full disk.
-const codeHeld, codeOwned, codeMost, codeFast, codeConflict, codeFull = "BTHY1", "BTHY2", "BTHY3", "BTHY4", "BTHY5", "53100"
+const codeHeld, codeOwned, codeMost, codeFast, codeConflict, codeFull, codeDuplicate = "BTHY1", "BTHY2", "BTHY3", "BTHY4", "BTHY5", "53100", "23505"
 
 // fault is the error for the caller.
 func (s *Store) fault(op string, err error) error {

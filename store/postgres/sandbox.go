@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,13 +33,14 @@ func (s *Store) resumeIn(b *store.Sandbox) *int64 {
 }
 
 // A new sandbox is added, and an existing one replaced if it still has the version that was read.
-// Both fail if they write nothing. The first parameters are the same; who owns a row is set when
-// it is added.
+// Both fail if they write nothing. The first parameters are the same; who owns a row, and its key,
+// are set when it is added. An ended one's key is dropped.
 const (
-	addSandbox = `WITH written AS (INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, resume_at, version, host, host_epoch)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9, $10::bigint + ` + databaseNow + `, $11::bigint + 1, $12, $13) ON CONFLICT (id) DO NOTHING RETURNING 1) ` + orConflict
+	addSandbox = `WITH written AS (INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, resume_at, version, host, host_epoch, made_key)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9, $10::bigint + ` + databaseNow + `, $11::bigint + 1, $12, $13, $14) ON CONFLICT (id) DO NOTHING RETURNING 1) ` + orConflict
 	putSandbox = `WITH written AS (UPDATE sandboxes SET project = $2, name = $3, state = $4, created_at = $5, ended_at = $6, pooled = $7, metadata = $8::text[],
-	record = $9, resume_at = $10::bigint + ` + databaseNow + `, version = version + 1 WHERE id = $1 AND version = $11::bigint RETURNING 1) ` + orConflict
+	record = $9, resume_at = $10::bigint + ` + databaseNow + `, version = version + 1,
+	made_key = CASE WHEN $4::text IN ('stopped', 'failed') THEN NULL ELSE made_key END WHERE id = $1 AND version = $11::bigint RETURNING 1) ` + orConflict
 	orConflict = `SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM written) THEN sandbox_conflict($1) END`
 )
 
@@ -100,7 +102,12 @@ func (s *Store) writeSandbox(ctx context.Context, b *store.Sandbox, version int6
 	list = append(list, before...)
 	args := []any{b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), endedAt(b), b.Pooled, Pairs(b.Metadata), text, s.resumeIn(b), version}
 	if version == 0 {
-		list = append(list, do(addSandbox, append(args, s.member.Name, s.ownEpoch())...))
+		key := sql.NullString{String: b.Key, Valid: b.Key != "" && !b.State.Ended()}
+		if key.Valid {
+			list = append(list, do(`UPDATE sandboxes SET made_key = NULL WHERE project = $1 AND made_key = $2 AND (created_at < $3 OR state IN ('stopped', 'failed'))`,
+				b.ProjectID, b.Key, nanos(b.CreatedAt.Add(-store.KeyLife))))
+		}
+		list = append(list, do(addSandbox, append(args, s.member.Name, s.ownEpoch(), key)...))
 	} else {
 		list = append(list, do(putSandbox, args...))
 	}
@@ -120,7 +127,12 @@ func (s *Store) writeSandbox(ctx context.Context, b *store.Sandbox, version int6
 // refused returns the error for the caller of a change to a version of a sandbox.
 func refused(id string, version int64, err error) error {
 	var e *pgconn.PgError
-	if !errors.As(err, &e) || e.Code != codeConflict {
+	switch {
+	case !errors.As(err, &e):
+		return err
+	case e.Code == codeDuplicate && e.ConstraintName == "sandboxes_made_key":
+		return store.KeyTaken()
+	case e.Code != codeConflict:
 		return err
 	}
 	found, perr := strconv.ParseInt(e.Message, 10, 64)
@@ -155,6 +167,17 @@ func (s *Store) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) 
 	b, found, err := first(ctx, s, "get sandbox", `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = $1`, []any{id}, scanSandbox)
 	if err == nil && !found {
 		return nil, bothy.NoSandbox(id)
+	}
+	return b, err
+}
+
+// SandboxByKey implements store.Store.
+func (s *Store) SandboxByKey(ctx context.Context, projectID, key string, since time.Time) (*store.Sandbox, error) {
+	b, found, err := first(ctx, s, "get a sandbox by its key", `SELECT `+sandboxColumns+` FROM sandboxes
+		WHERE project = $1 AND made_key = $2 AND created_at >= $3 AND state NOT IN ('stopped', 'failed')`,
+		[]any{projectID, key, nanos(since)}, scanSandbox)
+	if err == nil && !found {
+		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "no sandbox was created with the Idempotency-Key %q", key)
 	}
 	return b, err
 }

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"time"
 
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/record"
@@ -25,12 +28,24 @@ func (s *Store) PutSandbox(ctx context.Context, b *store.Sandbox) error {
 			return fmt.Errorf("store: put sandbox %s: %w", b.ID, err)
 		}
 	}
+	args := []any{b.ID, b.ProjectID, b.Name, string(b.State), nanos(b.CreatedAt), endedAt(b), b.Pooled, string(metadata), text, nanosOrNull(b.ResumeAt()), b.Version}
+	if b.Version == 0 {
+		key := sql.NullString{String: b.Key, Valid: b.Key != "" && !b.State.Ended()}
+		if key.Valid {
+			if _, err := s.exec(ctx, "release a key", s.stmt.releaseKey, b.ProjectID, b.Key, nanos(b.CreatedAt.Add(-store.KeyLife))); err != nil {
+				return err
+			}
+		}
+		args = append(args, key)
+	}
 	exec := s.execCount
 	if b.State.Ended() {
 		exec = s.execReserved
 	}
-	n, err := exec(ctx, "put sandbox", s.putStatement(b), b.ID, b.ProjectID, b.Name, string(b.State),
-		nanos(b.CreatedAt), endedAt(b), b.Pooled, string(metadata), text, nanosOrNull(b.ResumeAt()), b.Version)
+	n, err := exec(ctx, "put sandbox", s.putStatement(b), args...)
+	if isDuplicate(err) {
+		return store.KeyTaken()
+	}
 	if err != nil {
 		return err
 	}
@@ -81,6 +96,26 @@ func (s *Store) Sandbox(ctx context.Context, id string) (*store.Sandbox, error) 
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store: get sandbox %s: %w", id, err)
+	}
+	return record.DecodeSandbox(text, version)
+}
+
+// isDuplicate reports whether a change was refused because another row has the same key.
+func isDuplicate(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE
+}
+
+// SandboxByKey implements store.Store.
+func (s *Store) SandboxByKey(ctx context.Context, projectID, key string, since time.Time) (*store.Sandbox, error) {
+	var text string
+	var version int64
+	err := s.stmt.sandboxByKey.QueryRowContext(ctx, projectID, key, nanos(since)).Scan(&text, &version)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, bothy.Errorf(bothy.CodeSandboxNotFound, "no sandbox was created with the Idempotency-Key %q", key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: get a sandbox by its key: %w", err)
 	}
 	return record.DecodeSandbox(text, version)
 }

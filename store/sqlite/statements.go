@@ -10,7 +10,7 @@ import (
 type statements struct {
 	addSandbox, addSandboxDurably, putSandbox, putSandboxDurably *sql.Stmt
 	sandboxVersion, forgetSandboxes                              *sql.Stmt
-	sandbox                                                      *sql.Stmt
+	sandbox, sandboxByKey, releaseKey                            *sql.Stmt
 
 	putSnapshot, addSnapshot, setSnapshotDurable, deleteSnapshot *sql.Stmt
 	snapshot, allSnapshots                                       *sql.Stmt
@@ -40,12 +40,13 @@ type statements struct {
 }
 
 // A new sandbox is added, and an existing one replaced if it still has the version that was read.
-// Both have the same parameters.
+// The first parameters are the same. A new one's key is set, and an ended one's is dropped.
 const (
-	addSandboxSQL = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, resume_at, version)
-	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 + 1) ON CONFLICT (id) DO NOTHING`
+	addSandboxSQL = `INSERT INTO sandboxes (id, project, name, state, created_at, ended_at, pooled, metadata, record, resume_at, version, made_key)
+	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 + 1, ?12) ON CONFLICT (id) DO NOTHING`
 	putSandboxSQL = `UPDATE sandboxes SET project = ?2, name = ?3, state = ?4, created_at = ?5, ended_at = ?6, pooled = ?7,
-	metadata = ?8, record = ?9, resume_at = ?10, version = version + 1 WHERE id = ?1 AND version = ?11`
+	metadata = ?8, record = ?9, resume_at = ?10, version = version + 1,
+	made_key = CASE WHEN ?4 IN ('stopped', 'failed') THEN NULL ELSE made_key END WHERE id = ?1 AND version = ?11`
 	sandboxVersionSQL = `SELECT coalesce((SELECT version FROM sandboxes WHERE id = ?), 0)`
 )
 
@@ -69,6 +70,8 @@ func (st *statements) prepare(ctx context.Context, s *Store) error {
 		{s.fast, &st.forgetSandboxes, `DELETE FROM sandboxes WHERE id IN
 			(SELECT id FROM sandboxes WHERE state IN ('stopped', 'failed') AND coalesce(ended_at, created_at) < ? LIMIT ?)`},
 		{s.read, &st.sandbox, `SELECT record, version FROM sandboxes WHERE id = ?`},
+		{s.read, &st.sandboxByKey, `SELECT record, version FROM sandboxes WHERE project = ? AND made_key = ? AND created_at >= ?`},
+		{s.fast, &st.releaseKey, `UPDATE sandboxes SET made_key = NULL WHERE project = ? AND made_key = ? AND created_at < ?`},
 
 		{s.durable, &st.putSnapshot, putSnapshotSQL + `VALUES (?, ?, ?, ?, ?, ?, ?)` + replaceSnapshotSQL},
 		{s.durable, &st.addSnapshot, putSnapshotSQL + `SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7

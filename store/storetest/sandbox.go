@@ -90,6 +90,7 @@ func testSandboxWhole(t *testing.T, f *fixture) {
 	for _, state := range []bothy.State{bothy.StateRunning, bothy.StatePaused, bothy.StateFailed} {
 		want := full[store.Sandbox](t)
 		want.ID, want.State, want.Version = "sbx-"+string(state), state, 0
+		want.Key += string(state)
 		f.must(f.PutSandbox(f.ctx, want))
 		got, err := f.Sandbox(f.ctx, want.ID)
 		f.must(err)
@@ -330,4 +331,62 @@ func testForgetSandboxes(t *testing.T, f *fixture) {
 		t.Fatalf("forgot %d sandboxes, want 2", n)
 	}
 	wantIDs(t, f, bothy.SandboxFilter{}, "running", "recent", "paused")
+}
+
+// A key finds the sandbox that was created with it, and there is only one, until it has ended or a day has
+// passed.
+func testSandboxByKey(t *testing.T, f *fixture) {
+	keyed := func(id, project string) *store.Sandbox {
+		sb := sandbox(id, f.clock.now())
+		sb.State, sb.ProjectID, sb.Key, sb.KeyPrint = bothy.StateRunning, project, "key", "print"
+		return sb
+	}
+	find := func(when, project, want string) {
+		t.Helper()
+		sb, err := f.SandboxByKey(f.ctx, project, "key", f.clock.now().Add(-store.KeyLife))
+		if want == "" {
+			f.wantCode(err, bothy.CodeSandboxNotFound)
+		} else if err != nil || sb.ID != want || sb.KeyPrint != "print" || sb.Version == 0 {
+			t.Fatalf("%s it finds %+v %v, want %s", when, sb, err, want)
+		}
+	}
+	find("at first", "p", "")
+	one := keyed("one", "p")
+	f.must(f.PutSandbox(f.ctx, one))
+	f.must(f.PutSandbox(f.ctx, keyed("other", "q")))
+	f.must(f.PutSandbox(f.ctx, sandbox("none", epoch)))
+	find("once it is stored", "p", "one")
+	find("in another project", "q", "other")
+	two := keyed("two", "p")
+	err := f.PutSandbox(f.ctx, two)
+	f.wantCode(err, bothy.CodeConflict)
+	if e := bothy.AsError(err); e.RetryAfter == 0 || two.Version != 0 {
+		t.Errorf("a second one: %v, with version %d", err, two.Version)
+	}
+	_, err = f.Sandbox(f.ctx, "two")
+	f.wantCode(err, bothy.CodeSandboxNotFound)
+	one.State = bothy.StatePaused
+	f.must(f.PutSandbox(f.ctx, one))
+	f.reopen()
+	find("while it is paused", "p", "one")
+	one.State, one.Ended = bothy.StateStopped, &bothy.Ended{At: epoch}
+	f.must(f.PutSandbox(f.ctx, one))
+	find("once it has ended", "p", "")
+	f.must(f.PutSandbox(f.ctx, two))
+	find("after that", "p", "two")
+	// One that starts again does not get its key back.
+	one.State, one.Ended = bothy.StateRunning, nil
+	f.must(f.PutSandbox(f.ctx, one))
+	find("after a restart of the first", "p", "two")
+	f.clock.forward(store.KeyLife + time.Second)
+	find("after a day", "p", "")
+	f.must(f.PutSandbox(f.ctx, two))
+	f.must(f.PutSandbox(f.ctx, keyed("three", "p")))
+	f.must(f.PutSandbox(f.ctx, two))
+	find("used again after a day", "p", "three")
+	failed := keyed("failed", "p")
+	failed.Key, failed.State = "another", bothy.StateFailed
+	f.must(f.PutSandbox(f.ctx, failed))
+	failed.ID, failed.Version = "again", 0
+	f.must(f.PutSandbox(f.ctx, failed))
 }

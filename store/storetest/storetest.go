@@ -63,6 +63,7 @@ func Run(t *testing.T, make Maker) {
 		{"answer is reserved once", testAnswerReservedOnce},
 		{"answer is forgotten", testAnswerForgotten},
 		{"what must run once", testReserveOnce},
+		{"a sandbox by its key", testSandboxByKey},
 		{"answer without its body", testAnswerDropped},
 		{"all survives reopening", testReopen},
 		{"many writers and readers", testConcurrent},
