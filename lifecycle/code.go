@@ -21,7 +21,7 @@ func (s *Service) RunCode(ctx context.Context, id string, req bothy.CodeRequest)
 
 func (s *Service) RunCodeStream(ctx context.Context, id string, req bothy.CodeRequest, fn func(bothy.CodeEvent) error) error {
 	_, err := runner(ctx, s, id, bothy.ScopeSandboxesWrite, s.noteCode, func(c bothy.CodeRunner) (struct{}, error) {
-		return struct{}{}, s.inTime(ctx, id, req.TimeoutSeconds, false, func(ctx context.Context) error { return c.RunCodeStream(ctx, req, fn) })
+		return struct{}{}, s.inTime(ctx, id, req.TimeoutSeconds, false, func(ctx context.Context) error { return c.RunCodeStream(ctx, req, answering(ctx, s, id, fn)) })
 	})
 	return err
 }

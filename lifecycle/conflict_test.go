@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -21,9 +22,14 @@ type rivalStore struct {
 	rival *atomic.Pointer[func(*store.Sandbox)]
 	// owned says that another host owns all sandboxes.
 	owned *atomic.Bool
+	// away says that the store cannot be reached.
+	away *atomic.Bool
 }
 
 func (s rivalStore) PutSandbox(ctx context.Context, sb *store.Sandbox) error {
+	if s.away.Load() {
+		return bothy.Errorf(bothy.CodeStore, "the store cannot be reached")
+	}
 	if s.owned.Load() {
 		return bothy.Errorf(bothy.CodeMisdirected, "another host owns it")
 	}
@@ -46,7 +52,7 @@ type rivalWorld struct {
 }
 
 func newRivalWorld(t *testing.T) *rivalWorld {
-	w := &rivalWorld{newWorld(t), rivalStore{rival: &atomic.Pointer[func(*store.Sandbox)]{}, owned: &atomic.Bool{}}}
+	w := &rivalWorld{newWorld(t), rivalStore{rival: &atomic.Pointer[func(*store.Sandbox)]{}, owned: &atomic.Bool{}, away: &atomic.Bool{}}}
 	w.change = func(o *lifecycle.Options) {
 		w.store.Store = o.Store
 		o.Store = w.store
@@ -200,5 +206,76 @@ func TestAMachineOfAnotherHostsSandboxEnds(t *testing.T) {
 	}
 	if !w.Here(other.ID) || w.host.Machine(other.ID) == nil {
 		t.Error("another sandbox has ended too")
+	}
+}
+
+// A delete is not acknowledged if another host has the sandbox, or if a host of a cluster could not store
+// it: the others might resume the sandbox. Alone, a server stores it later.
+func TestADeleteThatIsNotStoredIsNotAcknowledged(t *testing.T) {
+	w := newRivalWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	w.store.owned.Store(true)
+	wantCode(t, w.Terminate(w.me(), sb.ID), bothy.CodeMisdirected)
+	w.store.owned.Store(false)
+	for _, shared := range []bool{false, true} {
+		change := w.change
+		w.change = func(o *lifecycle.Options) {
+			change(o)
+			if shared {
+				o.Elsewhere = func(context.Context, string) (int, error) { return 0, nil }
+			}
+		}
+		w.restart()
+		w.change = change
+		sb := w.create(bothy.SandboxCreate{})
+		w.store.away.Store(true)
+		err := w.Terminate(w.me(), sb.ID)
+		if shared {
+			wantCode(t, err, bothy.CodeStore)
+			if bothy.AsError(err).RetryAfter == 0 {
+				t.Errorf("it says %v", err)
+			}
+			wantCode(t, w.Terminate(w.me(), sb.ID), bothy.CodeStore)
+		} else if err != nil {
+			t.Errorf("alone: %v", err)
+		}
+		w.store.away.Store(false)
+		w.clock.pass(time.Minute)
+		eventually(t, "the end is stored", func() bool { return w.row(sb.ID).State == bothy.StateStopped })
+		if err := w.Terminate(w.me(), sb.ID); err != nil {
+			t.Errorf("again: %v", err)
+		}
+	}
+}
+
+// What a sandbox did on a host that was given up meanwhile is not acknowledged.
+func TestAHostThatWasGivenUpAnswersNothing(t *testing.T) {
+	w := newWorld(t)
+	var gone atomic.Bool
+	w.change = func(o *lifecycle.Options) {
+		o.Await = func(context.Context) error {
+			if gone.Load() {
+				return errors.New("given up")
+			}
+			return nil
+		}
+	}
+	w.restart()
+	sb := w.create(bothy.SandboxCreate{})
+	if _, err := w.Exec(w.me(), sb.ID, pwd); err != nil {
+		t.Fatal(err)
+	}
+	gone.Store(true)
+	ctx, once := w.once("k")
+	_, err := w.Exec(ctx, sb.ID, pwd)
+	wantCode(t, err, bothy.CodeStore)
+	if !once.HasBegun() || bothy.AsError(err).RetryAfter == 0 {
+		t.Errorf("it has begun: %v, %v", once.HasBegun(), err)
+	}
+	told := 0
+	err = w.ExecStream(w.me(), sb.ID, pwd, func(bothy.ExecEvent) error { told++; return nil })
+	wantCode(t, err, bothy.CodeStore)
+	if told != 0 {
+		t.Errorf("%d events were passed on", told)
 	}
 }

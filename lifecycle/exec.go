@@ -39,7 +39,7 @@ func (s *Service) ExecStream(ctx context.Context, id string, req bothy.ExecReque
 	}
 	return s.do(ctx, id, func(g bothy.Guest) error {
 		// Its end comes after all of the output, which may wait for a slow reader.
-		return s.inTime(ctx, id, req.TimeoutSeconds, false, func(ctx context.Context) error { return g.ExecStream(ctx, req, fn) })
+		return s.inTime(ctx, id, req.TimeoutSeconds, false, func(ctx context.Context) error { return g.ExecStream(ctx, req, answering(ctx, s, id, fn)) })
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/lifecycle/ledger"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -61,7 +62,10 @@ func (s *Service) expireNow(ctx context.Context, id string) error {
 		return nil
 	}
 	if sb.OnTimeout != bothy.TimeoutPause {
-		return s.terminateLocked(ctx, id, timedOut(sb))
+		if err := s.terminateLocked(ctx, id, timedOut(sb)); !ledger.NotOurs(err) {
+			return err
+		}
+		return nil
 	}
 	if l == nil {
 		return s.wrongState(sb)

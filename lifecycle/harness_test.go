@@ -341,6 +341,14 @@ func (g *guest) Exec(_ context.Context, req bothy.ExecRequest) (*bothy.ExecResul
 	return &bothy.ExecResult{Stdout: req.Command.Line}, nil
 }
 
+func (g *guest) ExecStream(ctx context.Context, req bothy.ExecRequest, fn func(bothy.ExecEvent) error) error {
+	_, err := g.Exec(ctx, req)
+	if err != nil {
+		return err
+	}
+	return fn(bothy.ExecEvent{IsFinal: true})
+}
+
 // clock is a clock that tests advance.
 type clock struct {
 	mu     sync.Mutex

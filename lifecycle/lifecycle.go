@@ -64,6 +64,9 @@ type Options struct {
 	NetworkLogs NetworkLogs
 	// CABundle is PEM that every sandbox trusts. Optional.
 	CABundle string
+	// Await waits until this host may act for its sandboxes, or returns an error if it never may
+	// again, because the other hosts have given it up. Optional.
+	Await func(context.Context) error
 	// HostLabels are this host's labels, possibly empty; nil without a cluster.
 	HostLabels map[string]string
 	// NoHost returns the error for memory that no host of the cluster can restore. It is nil

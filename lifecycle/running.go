@@ -6,6 +6,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/lifecycle/instance"
+	"github.com/bothy-dev/bothy/lifecycle/ledger"
 	"github.com/bothy-dev/bothy/lifecycle/register"
 	"github.com/bothy-dev/bothy/store"
 )
@@ -95,10 +96,15 @@ func (s *Service) endByID(ctx context.Context, id string, x bothy.Exit) error {
 	return s.endWithCheckpoints(ctx, sb, x)
 }
 
-// endWithCheckpoints stores the end of a sandbox, and deletes its checkpoints.
+// endWithCheckpoints stores the end of a sandbox, unless it is another host's by now, and deletes
+// its checkpoints.
 func (s *Service) endWithCheckpoints(ctx context.Context, sb *store.Sandbox, x bothy.Exit) error {
 	checkpoints := sb.Checkpoints
-	return s.ledger.EndThen(ctx, sb, x, func() { s.dropCheckpoints(context.WithoutCancel(ctx), checkpoints) })
+	err := s.ledger.EndThen(ctx, sb, x, func() { s.dropCheckpoints(context.WithoutCancel(ctx), checkpoints) })
+	if ledger.NotOurs(err) {
+		return nil
+	}
+	return err
 }
 
 func expiry(from time.Time, seconds int) *time.Time {

@@ -24,7 +24,17 @@ func (s *Service) Terminate(ctx context.Context, id string) error {
 			s.Claimed(id)
 		}
 	}
-	return s.terminate(ctx, id, bothy.Exit{Reason: bothy.EndTerminated, Detail: "a client terminated it"})
+	if err := s.terminate(ctx, id, bothy.Exit{Reason: bothy.EndTerminated, Detail: "a client terminated it"}); err != nil {
+		return err
+	}
+	if s.o.Elsewhere != nil && s.ledger.Unsaved(id) != nil {
+		// Until it is stored, the other hosts may take this one for dead, and resume the sandbox.
+		e := bothy.Errorf(bothy.CodeStore, "sandbox %s has ended on this host, but that could not be stored yet", id).
+			WithHint("Try again in a few seconds: if this host is lost before it can store that, another one may resume the sandbox.")
+		e.RetryAfter = retryAfter
+		return e
+	}
+	return nil
 }
 
 // terminate ends a sandbox. If it has already ended it does nothing.

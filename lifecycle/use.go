@@ -112,6 +112,9 @@ var refusals = []bothy.Code{
 // the machine has ended, the error says so.
 func (s *Service) ask(ctx context.Context, l *instance.Instance, f func(bothy.Guest) error) error {
 	err := f(l.Guest)
+	if err == nil {
+		return s.mayAnswer(ctx, l.ID)
+	}
 	if bothy.ErrorCode(err) == bothy.CodeGuest {
 		if e := s.endedError(ctx, l); e != nil {
 			return e
@@ -121,6 +124,32 @@ func (s *Service) ask(ctx context.Context, l *instance.Instance, f func(bothy.Gu
 		}
 	}
 	return err
+}
+
+// mayAnswer returns an error if what was done in a sandbox is lost, because another host has it by
+// now. While that is not known, it waits.
+func (s *Service) mayAnswer(ctx context.Context, id string) error {
+	if s.o.Await == nil {
+		return nil
+	}
+	err := s.o.Await(ctx)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	e := bothy.Errorf(bothy.CodeStore, "this host was given up by the others while it worked on the request, so what it did in sandbox %s is lost", id).
+		WithHint("Try again in a few seconds: another host may have resumed the sandbox from its last snapshot.").Because(err)
+	e.RetryAfter = retryAfter
+	return e
+}
+
+// answering passes events on as long as mayAnswer allows that.
+func answering[E any](ctx context.Context, s *Service, id string, fn func(E) error) func(E) error {
+	return func(e E) error {
+		if err := s.mayAnswer(ctx, id); err != nil {
+			return err
+		}
+		return fn(e)
+	}
 }
 
 // read is use for something that is read after f has returned: it keeps the sandbox active

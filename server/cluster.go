@@ -123,6 +123,14 @@ func (s *Server) claimDead() func(context.Context, string) (bool, error) {
 	return s.hosts.ClaimDead
 }
 
+// await waits until this host may act for its sandboxes. It is nil without a cluster.
+func (s *Server) await() func(context.Context) error {
+	if s.keeper == nil {
+		return nil
+	}
+	return s.keeper.Await
+}
+
 // countsStorage reports whether this host meters snapshots and templates for all hosts.
 func (s *Server) countsStorage() func() bool {
 	if s.hosts == nil {

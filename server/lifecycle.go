@@ -89,6 +89,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 			MinFreeMemoryMB: s.config.Pool.MinFreeMemoryMB,
 		},
 		NoHost:      s.noHost(),
+		Await:       s.await(),
 		HostLabels:  s.hostLabels(),
 		Elsewhere:   s.elsewhere(),
 		TreeBudgets: s.treeBudgets(), TimedSnapshot: s.timedSnapshot(),

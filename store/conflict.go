@@ -1,10 +1,15 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/bothy-dev/bothy"
 )
+
+// ErrLost is the cause of every failed change of a server that no longer has the store: another one
+// has taken it over, or the other hosts have given this one up.
+var ErrLost = errors.New("this server no longer has the store")
 
 // Conflict says that a sandbox was not stored, because its row is not the one that the caller
 // had read: something else has written it.

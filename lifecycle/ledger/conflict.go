@@ -92,7 +92,13 @@ func isConflict(err error) bool { return errors.As(err, new(*store.Conflict)) }
 
 // isFinal reports whether it is pointless to try a failed change again.
 func isFinal(err error) bool {
-	return bothy.ErrorCode(err) == bothy.CodeMisdirected || isConflict(err)
+	return NotOurs(err) || isConflict(err)
+}
+
+// NotOurs reports whether a change failed because another host owns the sandbox, or this server no
+// longer has the store: what becomes of the sandbox is recorded elsewhere.
+func NotOurs(err error) bool {
+	return bothy.ErrorCode(err) == bothy.CodeMisdirected || errors.Is(err, store.ErrLost)
 }
 
 // refused handles the refusal of a change by the store.

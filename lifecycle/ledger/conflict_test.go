@@ -243,6 +243,28 @@ func TestAnOlderStoreIsNotWrittenTo(t *testing.T) {
 	}
 }
 
+// The end of a sandbox that another host has by now, or may have because this server has lost the store,
+// is neither acknowledged nor stored later.
+func TestAnEndThatNeverWillBeStoredIsNotAcknowledged(t *testing.T) {
+	for what, fail := range map[string]error{
+		"another host's":   bothy.Errorf(bothy.CodeMisdirected, "it is another's"),
+		"of a lost server": bothy.Errorf(bothy.CodeStore, "this host was given up").Because(store.ErrLost),
+	} {
+		f := newFixture(t)
+		sb := f.running()
+		f.rows.fail = fail
+		err := f.EndThen(t.Context(), sb, bothy.Exit{Reason: bothy.EndTerminated}, func() { t.Error("it was stored") })
+		if !errors.Is(err, fail) {
+			t.Errorf("%s: got %v", what, err)
+		}
+		f.rows.fail = nil
+		f.clock.pass()
+		if rows, _ := f.CountUnsaved(); rows != 0 || f.rows.rows["sbx"].State != bothy.StateRunning {
+			t.Errorf("%s: %d rows wait for the store, and the one in it is %s", what, rows, f.rows.rows["sbx"].State)
+		}
+	}
+}
+
 func TestASandboxOfAnotherHostIsReported(t *testing.T) {
 	f := newFixture(t)
 	sb := f.running()

@@ -78,8 +78,9 @@ func (g *Ledger) ForceTransition(ctx context.Context, sb *store.Sandbox, to both
 	_ = g.insist(ctx, sb, cannot, then)
 }
 
-// End moves a sandbox whose machine is gone to its final state. It returns an error if something
-// other than this server has changed the row: what is in it may not be what has ended.
+// End moves a sandbox whose machine is gone to its final state. It returns an error if the end will
+// never be stored, because something else has changed the row or owns it: what is in it may not be
+// what has ended.
 func (g *Ledger) End(ctx context.Context, sb *store.Sandbox, x bothy.Exit) error {
 	return g.EndThen(ctx, sb, x, nil)
 }
@@ -103,14 +104,10 @@ func (g *Ledger) EndThen(ctx context.Context, sb *store.Sandbox, x bothy.Exit, t
 	ended := *sb
 	cannot := checkTransition(sb, to)
 	sb.State = to
-	err := g.insist(ctx, sb, cannot, func() {
+	return g.insist(ctx, sb, cannot, func() {
 		g.Emit(ctx, bothy.EventSandboxEnded, &ended, map[string]string{"reason": string(x.Reason), "detail": x.Detail})
 		if then != nil {
 			then()
 		}
 	})
-	if isConflict(err) {
-		return err
-	}
-	return nil
 }

@@ -67,7 +67,8 @@ func (g *Ledger) put(ctx context.Context, sb *store.Sandbox, put func(context.Co
 
 // insist stores something that has already happened to a sandbox, and then calls then. If the
 // store cannot take it now, because the disk is full for example, it is kept and stored later.
-// The error says that it never will, because the row is another host's or not as it was read.
+// The error says that it never will, because the row is another host's or not as it was read, or
+// this server no longer has the store.
 func (g *Ledger) insist(ctx context.Context, sb *store.Sandbox, cannot error, then func()) error {
 	if cannot == nil {
 		cannot = g.Put(context.WithoutCancel(ctx), sb)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/random"
+	"github.com/bothy-dev/bothy/store"
 )
 
 // A lease records which server has the database. It is one row, timed by the database's clock.
@@ -57,16 +58,18 @@ func (l *lease) err() error {
 	if !l.gone.Load() {
 		return nil
 	}
-	if l.older.Load() {
-		return bothy.Errorf(bothy.CodeStore, "the database is older than this host, so this host no longer writes to it").
-			WithHint("It was restored from a backup. See docs/cluster.md.")
-	}
-	if l.shared {
-		return bothy.Errorf(bothy.CodeStore, "the other hosts have given this one up, so it no longer writes to the database").
-			WithHint("It rejoins when it is restarted.")
-	}
-	return bothy.Errorf(bothy.CodeStore, "another server has taken over this server's database, so this one no longer writes to it").
+	e := bothy.Errorf(bothy.CodeStore, "another server has taken over this server's database, so this one no longer writes to it").
 		WithHint("Use the other server. Give each server its own database.")
+	switch {
+	case l.older.Load():
+		e = bothy.Errorf(bothy.CodeStore, "the database is older than this host, so this host no longer writes to it").
+			WithHint("It was restored from a backup. See docs/cluster.md.")
+	case l.shared:
+		e = bothy.Errorf(bothy.CodeStore, "the other hosts have given this one up, so it no longer writes to the database").
+			WithHint("Try again in a few seconds: another host answers then. This one rejoins when it is restarted.")
+	}
+	e.RetryAfter = retryAfter
+	return e.Because(store.ErrLost)
 }
 
 // WithLease sets the duration of the lease, and how often it is renewed.

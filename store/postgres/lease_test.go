@@ -78,6 +78,9 @@ func TestWhoLostTheDatabaseChangesNothing(t *testing.T) {
 	default:
 		t.Error("it does not know that it has lost the database")
 	}
+	if err := lost.PutSandbox(ctx, &store.Sandbox{Sandbox: bothy.Sandbox{ID: "b"}}); !errors.Is(err, store.ErrLost) || bothy.AsError(err).RetryAfter == 0 {
+		t.Errorf("what it says: %v", err)
+	}
 	if err := lost.DeleteToken(ctx, "p", "t"); bothy.ErrorCode(err) != bothy.CodeStore {
 		t.Errorf("a token was deleted: %v", err)
 	}
