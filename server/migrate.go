@@ -67,7 +67,11 @@ func Migrate(ctx context.Context, c config.Config, from, to string, o Options) (
 	if err != nil {
 		return nil, err
 	}
-	db, err := postgres.Open(ctx, url, postgres.WithLog(s.log), postgres.WithHome(id), postgres.WithHolder(holder(c.Home, id)))
+	opts := []postgres.Option{postgres.WithLog(s.log), postgres.WithHome(id), postgres.WithHolder(holder(c.Home, id))}
+	if to == StoreFiles {
+		opts = append(opts, postgres.WithClusterLeft())
+	}
+	db, err := postgres.Open(ctx, url, opts...)
 	if err != nil {
 		return nil, err
 	}

@@ -143,15 +143,19 @@ func (s *Store) takeLease(ctx context.Context) error {
 			return bothy.Errorf(bothy.CodeConflict, "another server uses this database: %s", place).
 				WithHint("Stop that server, or give this one another database. If it is dead, the database is free in %d seconds.", int(left)+1)
 		}
-		if home == sharedHome && s.home != "" {
+		if home == sharedHome && s.home != "" && !s.clusterLeft {
 			return bothy.Errorf(bothy.CodeConflict, "the database belongs to a cluster, and cluster.name is not set").
-				WithHint("Set cluster.name and cluster.listen in the settings, as docs/cluster.md says, or give this server its own database.")
+				WithHint("Set cluster.name and cluster.listen in the settings, as docs/cluster.md says, or give this server its own database. The last host of a cluster can take the records back: `bothy migrate --from URL --to sqlite`.")
 		}
-		if home != "" && s.home != "" && home != s.home {
+		if home == sharedHome && s.home != "" {
+			if err := s.checkLeft(ctx, tx); err != nil {
+				return err
+			}
+		} else if home != "" && s.home != "" && home != s.home {
 			return bothy.Errorf(bothy.CodeConflict, "the database belongs to the state of another server, %s, whose snapshots are not here", home).
 				WithHint("Give this server its own database, or move the BOTHY_HOME of that server here. If that is lost for good, write %s to the file server-id in this one.", home)
 		}
-		if s.home != "" {
+		if s.home != "" && home != sharedHome {
 			home = s.home
 		}
 		l.epoch++

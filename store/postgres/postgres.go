@@ -53,7 +53,9 @@ type Store struct {
 	// lastEpoch is the last epoch that this server had.
 	lastEpoch int64
 
-	home                            string
+	home string
+	// clusterLeft takes the database of a cluster without being one of its hosts.
+	clusterLeft                     bool
 	leaseTime, renewEvery, patience time.Duration
 
 	closing sync.Once
