@@ -191,6 +191,7 @@ function codeCall(path: string, code: string, options: RunCodeOptions): Call {
     json: { code, language, contextId: context && contextId(context), timeoutSeconds, env },
     timeoutSeconds: timeoutSeconds ? timeoutSeconds + 30 : 0,
     repeatable: false,
+    keyed: true,
     signal,
   };
 }

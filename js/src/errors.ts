@@ -83,6 +83,8 @@ export class SandboxEndedError extends ConflictError {}
 export class SandboxNotReadyError extends ConflictError {}
 /** The command was killed because the request for it was given up. */
 export class CommandCancelledError extends ConflictError {}
+/** The call has begun, and was cut off before its outcome was known; it is not done twice. */
+export class OutcomeUnknownError extends ConflictError {}
 /** There is already something at this path inside the sandbox. */
 export class FileExistsInSandboxError extends ConflictError {}
 
@@ -125,6 +127,7 @@ const byCode: Record<string, ErrorClass> = {
   invalid_argument: InvalidArgumentError,
   command_invalid: InvalidArgumentError,
   command_cancelled: CommandCancelledError,
+  outcome_unknown: OutcomeUnknownError,
   user_not_found: InvalidArgumentError,
   template_invalid: InvalidArgumentError,
   not_found: NotFoundError,

@@ -243,6 +243,7 @@ function execCall(path: string, command: Command, options: CommandOptions): Call
     method: "POST",
     path: `${path}/exec`,
     repeatable: false,
+    keyed: true,
     json: commandBody(command, options),
     timeoutSeconds: timeoutSeconds ? timeoutSeconds + graceSeconds : 0,
     signal,
@@ -280,6 +281,6 @@ export async function exec(transport: Transport, path: string, command: Command,
 /** @internal Starts a command in the background and returns its process id. */
 export async function spawn(transport: Transport, path: string, command: Command, options: CommandOptions): Promise<number> {
   const json = { ...commandBody(command, options), background: true };
-  const call: Call = { method: "POST", path: `${path}/exec`, json, repeatable: false, signal: options.signal };
+  const call: Call = { method: "POST", path: `${path}/exec`, json, repeatable: false, keyed: true, signal: options.signal };
   return (await transport.json<{ pid: number }>(call)).pid;
 }

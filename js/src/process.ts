@@ -158,7 +158,7 @@ export class Process implements AsyncIterable<ExecEvent> {
   }
 
   async #post(verb: string, json: unknown, options: CallOptions): Promise<void> {
-    await this.#transport.empty({ method: "POST", path: `${this.#path}/${verb}`, json, repeatable: false, ...options });
+    await this.#transport.empty({ method: "POST", path: `${this.#path}/${verb}`, json, repeatable: false, keyed: true, ...options });
   }
 }
 

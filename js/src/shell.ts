@@ -50,6 +50,7 @@ export class Shell {
       json: { command, timeoutSeconds },
       timeoutSeconds: timeoutSeconds ? timeoutSeconds + 30 : 0,
       repeatable: false,
+      keyed: true,
       signal,
     };
     if (!options.onStdout && !options.onStderr) return new ShellResult(await this.#transport.json<ExecResultFields>(call));

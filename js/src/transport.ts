@@ -59,6 +59,8 @@ export interface Call extends CallOptions {
   timeoutSeconds?: number;
   /** False for work that must not be begun twice: it is tried again only when the first try was not begun. */
   repeatable?: boolean;
+  /** Whether a key tells the server that a second try is one; as repeatable unless given. */
+  keyed?: boolean;
 }
 
 /** Time and chance, which tests replace. */
@@ -382,13 +384,8 @@ function errorOfStream(error: BothyError): BothyError {
   return new ConnectionError({ code: error.code, detail: error.detail, hint: error.hint, cause: error });
 }
 
-/**
- * What is never begun twice needs no key; and the server keeps the answer to
- * every key, which for the output of commands would be a lot.
- */
-function idempotencyKey({ method, repeatable }: Call): Record<string, string> {
-  const keyed = (method === "POST" || method === "PATCH") && repeatable !== false;
-  return keyed ? { "Idempotency-Key": globalThis.crypto.randomUUID() } : {};
+function idempotencyKey({ method, repeatable, keyed = repeatable !== false }: Call): Record<string, string> {
+  return keyed && (method === "POST" || method === "PATCH") ? { "Idempotency-Key": globalThis.crypto.randomUUID() } : {};
 }
 
 async function bodyOf(call: Call): Promise<BodyInit | undefined> {

@@ -148,6 +148,12 @@ class CommandCancelledError(ConflictError):
     default_code = "command_cancelled"
 
 
+class OutcomeUnknownError(ConflictError):
+    """The call has begun, and was cut off before its outcome was known; it is not done twice."""
+
+    default_code = "outcome_unknown"
+
+
 class SandboxPausedError(ConflictError):
     """The sandbox is paused; resume it first."""
 
@@ -334,6 +340,7 @@ _CLASSES: tuple[type[BothyError], ...] = (
     ProcessNotFoundError,
     ContextNotFoundError,
     CommandCancelledError,
+    OutcomeUnknownError,
     CommandNotFoundError,
     ConflictError,
     SandboxPausedError,

@@ -45,6 +45,7 @@ def answer(status: int, code: str, **headers: str) -> BothyError:
         (507, "disk_full", bothy.DiskFullError),
         (413, "too_large", bothy.TooLargeError),
         (422, "idempotency_mismatch", bothy.ConflictError),
+        (409, "outcome_unknown", bothy.OutcomeUnknownError),
         (429, "quota_exceeded", bothy.QuotaExceededError),
         (429, "rate_limited", bothy.RateLimitedError),
         (501, "unsupported", bothy.UnsupportedError),

@@ -108,6 +108,9 @@ test("a command that was not begun is tried again", async () => {
   const { transport } = patient(fake);
   await new bothy.Sandbox(transport, { id: "sbx_1" } as bothy.SandboxInfo).exec("true");
   assert.equal(fake.seen.length, 2);
+  const [first, again] = fake.seen.map((seen) => seen.headers["idempotency-key"]);
+  assert.match(first as string, /^[0-9a-f-]{36}$/);
+  assert.equal(again, first, "the server must know that it is the same command");
 });
 
 test("a server that is not there is reported with its address and a hint", async () => {

@@ -435,7 +435,7 @@ class AsyncSandbox:
         if on_stdout is not None or on_stderr is not None:
             async with self._stream(body) as events:
                 return await collect(events, on_stdout, on_stderr)
-        request = self._post("/exec", body, patience=patience_for(timeout_seconds), keyed=False)
+        request = self._post("/exec", body, patience=patience_for(timeout_seconds), repeat=False)
         return decode(ExecResult, await self._client._call(request))
 
     def exec_stream(
@@ -476,7 +476,7 @@ class AsyncSandbox:
         input stays open for :meth:`AsyncProcess.write`.
         """
         body = exec_body(command, cwd, env, user, timeout_seconds, stdin, merge_stderr)
-        request = self._post("/exec", {**body, "background": True}, keyed=False)
+        request = self._post("/exec", {**body, "background": True}, repeat=False)
         return AsyncProcess(self, (await self._client._call(request))["pid"])
 
     def process(self, pid: int) -> AsyncProcess:
@@ -592,7 +592,7 @@ class AsyncSandbox:
         if on_stdout or on_stderr or on_result:
             request = self._stream_request("/code", body)
             return await follow_code(self._client, request, on_stdout, on_stderr, on_result)
-        request = self._post("/code", body, patience=patience_for(timeout_seconds), keyed=False)
+        request = self._post("/code", body, patience=patience_for(timeout_seconds), repeat=False)
         return decode(CodeResult, await self._client._call(request))
 
     async def update(
@@ -871,7 +871,7 @@ class AsyncSandbox:
 
     def _stream_request(self, part: str, body: dict[str, Any]) -> Request:
         path = self._path + part
-        return stream_request("POST", path, json=without_none(body), keyed=False)
+        return stream_request("POST", path, json=without_none(body), repeat=False)
 
     @property
     def _path(self) -> str:

@@ -94,6 +94,7 @@ class Request:
     Attributes:
         patience: How long the server may be silent.
         keyed: Whether an idempotency key makes the call safe to repeat.
+        repeat: Whether the call is sent again where it may have been worked on.
         key: The key, if the call may be repeated later; if empty, a new one is made.
         once: The body cannot be read twice.
     """
@@ -106,6 +107,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     patience: Patience = "default"
     keyed: bool = True
+    repeat: bool = True
     key: str = ""
     once: bool = False
 
@@ -1050,7 +1052,8 @@ class Client:
         """Send ``request`` and return the answer with its body unread; the caller closes it."""
         keyed = request.keyed and request.method in _KEYED
         key = (request.key or new_key()) if keyed else None
-        repeatable = (request.method in _REPEATABLE or key is not None) and not request.once
+        safe = request.method in _REPEATABLE or key is not None
+        repeatable = safe and request.repeat and not request.once
         attempt, waited = 0, 0.0
         seconds = self._seconds(request.patience)
         most = self._refused_patience if seconds is None else min(self._refused_patience, seconds)

@@ -436,7 +436,7 @@ class Sandbox:
         if on_stdout is not None or on_stderr is not None:
             with self._stream(body) as events:
                 return collect(events, on_stdout, on_stderr)
-        request = self._post("/exec", body, patience=patience_for(timeout_seconds), keyed=False)
+        request = self._post("/exec", body, patience=patience_for(timeout_seconds), repeat=False)
         return decode(ExecResult, self._client._call(request))
 
     def exec_stream(
@@ -477,7 +477,7 @@ class Sandbox:
         input stays open for :meth:`Process.write`.
         """
         body = exec_body(command, cwd, env, user, timeout_seconds, stdin, merge_stderr)
-        request = self._post("/exec", {**body, "background": True}, keyed=False)
+        request = self._post("/exec", {**body, "background": True}, repeat=False)
         return Process(self, (self._client._call(request))["pid"])
 
     def process(self, pid: int) -> Process:
@@ -593,7 +593,7 @@ class Sandbox:
         if on_stdout or on_stderr or on_result:
             request = self._stream_request("/code", body)
             return follow_code(self._client, request, on_stdout, on_stderr, on_result)
-        request = self._post("/code", body, patience=patience_for(timeout_seconds), keyed=False)
+        request = self._post("/code", body, patience=patience_for(timeout_seconds), repeat=False)
         return decode(CodeResult, self._client._call(request))
 
     def update(
@@ -872,7 +872,7 @@ class Sandbox:
 
     def _stream_request(self, part: str, body: dict[str, Any]) -> Request:
         path = self._path + part
-        return stream_request("POST", path, json=without_none(body), keyed=False)
+        return stream_request("POST", path, json=without_none(body), repeat=False)
 
     @property
     def _path(self) -> str:

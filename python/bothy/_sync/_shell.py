@@ -71,11 +71,11 @@ class Shell:
         path = f"{self._path}/exec"
         if not (on_stdout or on_stderr):
             wait = timeout_seconds + 30.0 if timeout_seconds else None
-            request = Request("POST", path, json=without_none(body), patience=wait, keyed=False)
+            request = Request("POST", path, json=without_none(body), patience=wait, repeat=False)
             return decode(ShellResult, client._call(request))
         callbacks = {"stdout": on_stdout, "stderr": on_stderr}
         output, collected = EventDecoder(), OutputCollector()
-        request = stream_request("POST", path, json=without_none(body), keyed=False)
+        request = stream_request("POST", path, json=without_none(body), repeat=False)
         with EventStream(client, request, dict) as events:
             for wire in events:
                 if wire.get("is_final"):

@@ -106,7 +106,7 @@ async def test_command_is_never_run_twice(
     with pytest.raises(ConnectionFailedError):
         await sbx.exec("true")
     assert len(fake.calls("POST", "/exec")) == 1 and pauses == []
-    assert "idempotency-key" not in fake.calls("POST", "/exec")[0].headers
+    assert fake.calls("POST", "/exec")[0].headers["idempotency-key"]
 
 
 async def test_refused_command_is_tried_again(
@@ -116,6 +116,8 @@ async def test_refused_command_is_tried_again(
     fake.next_answers = [busy()]
     assert (await sbx.exec("true")).ok
     assert len(pauses) == 1
+    first, again = [seen.headers["idempotency-key"] for seen in fake.calls("POST", "/exec")]
+    assert first == again
 
 
 async def test_bad_gateway_of_a_read(

@@ -107,7 +107,7 @@ def test_command_is_never_run_twice(
     with pytest.raises(ConnectionFailedError):
         sbx.exec("true")
     assert len(fake.calls("POST", "/exec")) == 1 and pauses == []
-    assert "idempotency-key" not in fake.calls("POST", "/exec")[0].headers
+    assert fake.calls("POST", "/exec")[0].headers["idempotency-key"]
 
 
 def test_refused_command_is_tried_again(
@@ -117,6 +117,8 @@ def test_refused_command_is_tried_again(
     fake.next_answers = [busy()]
     assert (sbx.exec("true")).ok
     assert len(pauses) == 1
+    first, again = [seen.headers["idempotency-key"] for seen in fake.calls("POST", "/exec")]
+    assert first == again
 
 
 def test_bad_gateway_of_a_read(
