@@ -81,14 +81,11 @@ func (s *Service) checkpointAfter(l *instance.Instance, d time.Duration) (stop f
 func (s *Service) checkpoint(l *instance.Instance) {
 	s.mu.Lock()
 	gone := s.instances[l.ID] != l || s.background.Err() != nil
-	if !gone {
-		s.watchers.Add(1) // Close waits for checkpoints in progress
-	}
 	s.mu.Unlock()
-	if gone {
+	if gone || !s.watchers.begin() { // Close waits for checkpoints in progress
 		return
 	}
-	defer s.watchers.Done()
+	defer s.watchers.done()
 	next, err := s.checkpointNow(s.background, l)
 	if err != nil && s.background.Err() == nil && !l.EndExpected() {
 		s.checkpointFailed(l, err)

@@ -292,7 +292,7 @@ func (d *departure) leave(ctx context.Context) (still time.Duration) {
 		still = time.Since(d.since)
 		s.setTracked(l, false)
 		s.untrackEnding(l)
-		s.watchers.Go(func() {
+		s.watchers.must(func() {
 			s.machines.Destroy(l.Machine)
 			l.Ended()
 		})

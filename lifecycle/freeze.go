@@ -92,12 +92,13 @@ func (s *Service) capture(ctx context.Context, l *instance.Instance, dir string,
 	if err := failpoint.Hit("lifecycle.freeze"); err != nil {
 		return err
 	}
-	gctx, cancel := context.WithTimeout(ctx, s.engines.Patience(l.Engine, guestPatience))
-	defer cancel()
 	if stop && !hurry {
 		// Preparing makes the snapshot smaller, but costs processor time. A guest that
 		// fails to prepare is frozen as it is.
-		if err := l.Guest.Freeze(gctx); err != nil {
+		gctx, cancel := context.WithTimeout(ctx, s.engines.Patience(l.Engine, guestPatience))
+		err := l.Guest.Freeze(gctx)
+		cancel()
+		if err != nil {
 			s.log.Warn("the guest cannot prepare for a snapshot; taking it anyway", "sandbox", l.ID, "error", err)
 		}
 	}
@@ -113,7 +114,7 @@ func (s *Service) capture(ctx context.Context, l *instance.Instance, dir string,
 	case !stop:
 		return err
 	case err != nil:
-		return errors.Join(err, l.Guest.Thaw(gctx))
+		return errors.Join(err, s.thawGuest(ctx, l)) // the machine runs again
 	}
 	if err = failpoint.Hit("lifecycle.frozen"); err != nil {
 		err = errors.Join(err, s.thaw(ctx, l))
@@ -128,6 +129,13 @@ func (s *Service) thaw(ctx context.Context, l *instance.Instance) error {
 	if err := l.Machine.Thaw(ctx); err != nil {
 		return err
 	}
+	return s.thawGuest(ctx, l)
+}
+
+// thawGuest tells the guest that it runs again. Its time counts from now, whatever the snapshot took.
+func (s *Service) thawGuest(ctx context.Context, l *instance.Instance) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.engines.Patience(l.Engine, guestPatience))
+	defer cancel()
 	return l.Guest.Thaw(ctx)
 }
 
@@ -145,13 +153,11 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *store.Sandbox,
 			Env: sb.Env, Metadata: sb.Metadata, HostLabels: sb.HostLabels,
 		},
 	}
-	room := s.newClaim(sb.ProjectID)
-	defer room.release()
-	if err := sealDraft(ctx, draft, m, room); err != nil {
+	if err := s.sealDraft(ctx, draft, m); err != nil {
 		return nil, err
 	}
 	n := record(m)
-	if err := room.put(ctx, n); err != nil {
+	if err := s.addSnapshot(ctx, n); err != nil {
 		return nil, errors.Join(err, s.o.Blobs.Remove(ctx, o.id))
 	}
 	if err := failpoint.Hit("lifecycle.sealed"); err != nil {
@@ -167,14 +173,14 @@ func (s *Service) seal(ctx context.Context, draft blob.Draft, sb *store.Sandbox,
 
 // sealDraft hashes the parts while they are flushed to disk, and commits the draft if the quota
 // allows it.
-func sealDraft(ctx context.Context, draft blob.Draft, m *snapshot.Manifest, room *claim) error {
+func (s *Service) sealDraft(ctx context.Context, draft blob.Draft, m *snapshot.Manifest) error {
 	flushed := make(chan error, 1)
 	go func() { flushed <- draft.Flush(ctx) }()
 	err := snapshot.Seal(ctx, draft.Dir(), m)
 	if err = errors.Join(err, <-flushed); err != nil {
 		return err
 	}
-	if err := room.grow(ctx, m.Size()); err != nil {
+	if err := s.fits(ctx, m.ProjectID, m.Size()); err != nil {
 		return err
 	}
 	return draft.Commit(ctx)

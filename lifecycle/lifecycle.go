@@ -162,7 +162,6 @@ type Service struct {
 	engines   *engines.Set
 	machines  *instance.Machines
 	warm      *warm.Pool
-	claims    claims
 	transfers *transfers
 	// departures are the sandboxes that moved to other hosts.
 	departures departures
@@ -179,7 +178,7 @@ type Service struct {
 	// background is cancelled by stop to end watchers and timers.
 	background context.Context
 	stop       context.CancelFunc
-	watchers   sync.WaitGroup
+	watchers   workers
 
 	register register.Register
 	// recovered is set once machines that were not adopted may be removed, and pooled once
@@ -222,7 +221,7 @@ func New(o Options) *Service {
 		o: o, clock: o.Clock, log: o.Log,
 		background: ctx, stop: stop, instances: map[string]*instance.Instance{}, unattached: map[string]*unattached{}, unclaimed: map[string]*unclaimed{}, register: register.Register{Dir: o.Register},
 
-		claims: claims{by: map[string]int64{}}, transfers: newTransfers(), comparisons: make(chan struct{}, maxComparisons), checkpointSlots: make(chan struct{}, checkpointsAtOnce), trusted: trustedKeys(o),
+		transfers: newTransfers(), comparisons: make(chan struct{}, maxComparisons), checkpointSlots: make(chan struct{}, checkpointsAtOnce), trusted: trustedKeys(o),
 	}
 	s.remote, _ = o.Blobs.(blob.Remote)
 	var start func(context.Context, *store.Sandbox, bool) error
@@ -361,7 +360,7 @@ func (s *Service) Close() error {
 	for _, l := range all {
 		l.Detach()
 	}
-	s.watchers.Wait()
+	s.watchers.close()
 	s.warm.Close()
 	s.ledger.StopRetries()
 	s.ledger.Flush(context.Background())

@@ -70,8 +70,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 		return nil, importError(err)
 	}
 	defer draft.Discard()
-	room := &importRoom{claim: s.newClaim(caller.ProjectID), ctx: ctx, dir: draft.Dir()}
-	defer room.release()
+	room := &importRoom{s: s, ctx: ctx, project: caller.ProjectID, dir: draft.Dir()}
 	m, err := snapshot.Import(ctx, r, draft.Dir(), snapshot.ImportOptions{
 		Passphrase: passphrase, Trusted: s.trusted,
 		Accept: func(m *snapshot.Manifest, unpacked int64) (snapshot.Room, error) {
@@ -99,7 +98,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 		return nil, importError(err)
 	}
 	n := record(m)
-	if err := room.put(ctx, n); err != nil {
+	if err := s.addSnapshot(ctx, n); err != nil {
 		return nil, errors.Join(err, s.o.Blobs.Remove(ctx, id))
 	}
 	s.ledger.EmitFor(ctx, bothy.EventSnapshotCreated, m.SandboxID, caller.ProjectID,

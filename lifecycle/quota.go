@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/disk"
@@ -12,83 +11,26 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// claims are the bytes of snapshots that are being written and not stored yet, by project, so
-// that concurrent ones do not all use the same rest of a quota.
-type claims struct {
-	// mu serialises comparisons with a quota.
-	mu sync.Mutex
-	by map[string]int64
-}
-
 // checkSnapshotQuota returns an error if a project's snapshot quota is exhausted.
 func (s *Service) checkSnapshotQuota(ctx context.Context, project string) error {
-	s.claims.mu.Lock()
-	defer s.claims.mu.Unlock()
 	return s.fits(ctx, project, 1)
 }
 
-// claim is what a snapshot being written reserves of its project's quota. It is released once
-// the snapshot is stored or has failed.
-type claim struct {
-	s       *Service
-	project string
-	bytes   int64
-}
-
-func (s *Service) newClaim(project string) *claim { return &claim{s: s, project: project} }
-
-// grow reserves more bytes.
-func (c *claim) grow(ctx context.Context, bytes int64) error {
-	all := &c.s.claims
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if err := c.s.fits(ctx, c.project, bytes); err != nil {
-		return err
-	}
-	all.by[c.project] += bytes
-	c.bytes += bytes
-	return nil
-}
-
-// put stores the snapshot if the store finds it within the quota, together with those of all
-// hosts, and releases the claim in one step, so that its bytes are never counted twice.
-func (c *claim) put(ctx context.Context, n *bothy.Snapshot) error {
-	all := &c.s.claims
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	quota, err := c.s.quotaFor(ctx, c.project)
+// addSnapshot stores a snapshot if the store finds it within the quota, together with those of all
+// hosts. Only this decides: checks before it save the work on a snapshot that would be refused.
+func (s *Service) addSnapshot(ctx context.Context, n *bothy.Snapshot) error {
+	quota, err := s.quotaFor(ctx, n.ProjectID)
 	if err != nil {
 		return err
 	}
-	err = c.s.o.Store.AddSnapshot(ctx, n, store.SnapshotQuota{Bytes: quota, Replaced: replaced(ctx)})
+	err = s.o.Store.AddSnapshot(ctx, n, store.SnapshotQuota{Bytes: quota, Replaced: replaced(ctx)})
 	if over := (*store.OverQuota)(nil); errors.As(err, &over) {
 		return overQuota(max(0, over.Used-replaced(ctx)), quota, n.SizeBytes)
 	}
-	if err != nil {
-		return err
-	}
-	c.drop()
-	return nil
+	return err
 }
 
-func (c *claim) release() {
-	all := &c.s.claims
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	c.drop()
-}
-
-// drop releases the claim. The caller holds claims.mu.
-func (c *claim) drop() {
-	all := &c.s.claims
-	if all.by[c.project] -= c.bytes; all.by[c.project] == 0 {
-		delete(all.by, c.project)
-	}
-	c.bytes = 0
-}
-
-// fits returns an error if more bytes would exceed a project's quota. The caller holds
-// claims.mu.
+// fits returns an error if more bytes would exceed a project's quota now.
 func (s *Service) fits(ctx context.Context, project string, bytes int64) error {
 	quota, err := s.quotaFor(ctx, project)
 	if err != nil || quota == 0 {
@@ -98,7 +40,7 @@ func (s *Service) fits(ctx context.Context, project string, bytes int64) error {
 	if err != nil {
 		return err
 	}
-	used = max(0, used+s.claims.by[project]-replaced(ctx))
+	used = max(0, used-replaced(ctx))
 	if bytes <= quota-used {
 		return nil
 	}
@@ -114,14 +56,16 @@ func overQuota(used, quota, bytes int64) error {
 		WithHint("Delete unneeded snapshots: `bothy snapshots` lists them, `bothy snapshots rm` deletes.")
 }
 
-// importRoom limits an import to its project's quota and the host's disk. It reserves the size
-// in the manifest before the first byte, and then what is actually written.
+// importRoom limits an import to its project's quota and the host's disk. It checks the size in the
+// manifest before the first byte, and then what is actually written.
 type importRoom struct {
-	*claim
-	ctx context.Context
-	dir string
+	s       *Service
+	ctx     context.Context
+	project string
+	dir     string
 
-	written int64
+	// checked is the size that was compared with the quota.
+	checked, written int64
 	// looked is the value of written at the last check of the disk's free space.
 	looked int64
 }
@@ -129,9 +73,9 @@ type importRoom struct {
 // roomStep is how many bytes are written between two checks of the disk.
 const roomStep = 64 << 20
 
-// open reserves the size in the manifest.
+// open checks the size in the manifest.
 func (r *importRoom) open(m *snapshot.Manifest) error {
-	if err := r.grow(r.ctx, m.Size()); err != nil {
+	if err := r.settle(m.Size()); err != nil {
 		return err
 	}
 	return r.look(m.Size())
@@ -150,12 +94,13 @@ func (r *importRoom) Take(bytes int64) error {
 	return r.look(0)
 }
 
-// settle reserves what exceeds the size in the manifest.
+// settle checks what exceeds the size that was checked before.
 func (r *importRoom) settle(bytes int64) error {
-	if bytes <= r.bytes {
+	if bytes <= r.checked {
 		return nil
 	}
-	return r.grow(r.ctx, bytes-r.bytes)
+	r.checked = bytes
+	return r.s.fits(r.ctx, r.project, bytes)
 }
 
 // look returns an error if the disk would have less free space than the host keeps.

@@ -53,7 +53,7 @@ func (s *Service) Rollback(ctx context.Context, id, snapshotID string) (*bothy.S
 		defer s.discardAhead(from)
 		how := pausing{hurry: true, keep: n.ID, destroy: func(m bothy.Machine) {
 			ending.Add(1)
-			s.watchers.Go(func() {
+			s.watchers.must(func() {
 				defer ending.Done()
 				s.machines.Destroy(m)
 			})
