@@ -284,8 +284,9 @@ type Page[T any] struct {
 // (see Caller); another project's sandbox is CodeSandboxNotFound. All methods
 // may be called at once from many goroutines.
 type SandboxService interface {
-	// Create returns when the sandbox is running and its guest has answered.
-	// On any error nothing is left behind.
+	// Create returns when the sandbox is running and its guest has answered. On any error
+	// nothing runs; a sandbox whose start failed is kept on record as StateFailed. A repetition
+	// of a request (see Once) returns the sandbox that was made, unless that has ended.
 	Create(ctx context.Context, req SandboxCreate) (*Sandbox, error)
 	// Get returns a sandbox in any state, ended ones included.
 	Get(ctx context.Context, id string) (*Sandbox, error)

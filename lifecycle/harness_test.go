@@ -293,14 +293,26 @@ type guest struct {
 	ports  map[uint16]bool
 	site   *site    // on port 8000
 	lines  []string // the commands that it ran
+	// deadlines are those of its freezes and thaws.
+	deadlines []time.Time
 	// onExec, if set, is called by every command and can fail it.
 	onExec func() error
 }
 
 func (g *guest) WaitReady(context.Context) error { return nil }
-func (g *guest) Freeze(context.Context) error    { return nil }
-func (g *guest) Thaw(context.Context) error      { return nil }
 func (g *guest) CloseIdle()                      {}
+
+// Freeze and Thaw note until when they may take.
+func (g *guest) Freeze(ctx context.Context) error { return g.noteDeadline(ctx) }
+func (g *guest) Thaw(ctx context.Context) error   { return g.noteDeadline(ctx) }
+
+func (g *guest) noteDeadline(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at, _ := ctx.Deadline()
+	g.deadlines = append(g.deadlines, at)
+	return ctx.Err()
+}
 
 func (g *guest) Adopt(ctx context.Context, id bothy.Identity) error {
 	g.all.mu.Lock()

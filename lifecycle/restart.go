@@ -38,6 +38,11 @@ func (s *Service) restartLocked(ctx context.Context, sb *store.Sandbox) error {
 	if err := s.room(); err != nil {
 		return err
 	}
+	if s.o.HostLabels != nil {
+		if err := s.checkHostLabels(sb.HostLabels); err != nil {
+			return err
+		}
+	}
 	if _, err := s.engines.Need(ctx, sb.Engine); err != nil {
 		return err
 	}

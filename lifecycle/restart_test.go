@@ -9,6 +9,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/failpoint"
+	"github.com/bothy-dev/bothy/lifecycle"
 )
 
 // A sandbox that was lost with its host is restarted under its id with all its settings.
@@ -128,5 +129,33 @@ func TestARestartIsRefused(t *testing.T) {
 	}
 	if sb, err := w.Restart(w.me(), gone); err != nil || sb.State != bothy.StateRunning {
 		t.Errorf("another attempt: %+v %v", sb, err)
+	}
+}
+
+// A sandbox is restarted only where its labels are, unless there are no labels any more because the server
+// has left its cluster.
+func TestARestartNeedsTheHostLabels(t *testing.T) {
+	w := newWorld(t)
+	labels := map[string]string{"zone": "a"}
+	w.change = func(o *lifecycle.Options) { o.HostLabels = labels }
+	w.restart()
+	id := w.create(bothy.SandboxCreate{HostLabels: map[string]string{"zone": "a"}}).ID
+	for name, c := range map[string]struct {
+		labels map[string]string
+		want   bothy.Code
+	}{
+		"other":   {map[string]string{"zone": "b"}, bothy.CodeCapacity},
+		"same":    {map[string]string{"zone": "a"}, ""},
+		"no more": {nil, ""},
+	} {
+		if sb := w.get(id); sb.State == bothy.StateRunning {
+			w.machine(id).End(bothy.Exit{Reason: bothy.EndError, Detail: "it broke"})
+			eventually(t, "it has failed", func() bool { return w.get(id).State == bothy.StateFailed })
+		}
+		labels = c.labels
+		w.restart()
+		if _, err := w.Restart(w.me(), id); bothy.ErrorCode(err) != c.want {
+			t.Errorf("with %s labels: %v", name, err)
+		}
 	}
 }

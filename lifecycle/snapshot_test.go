@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -634,5 +635,21 @@ func TestBuildsAreNeededBySnapshotsOfOtherHosts(t *testing.T) {
 	}
 	if got, err := w.NeededBuilds(t.Context()); err != nil || !maps.Equal(got, map[string]int{"build-1": 1, "build-0": 1}) {
 		t.Errorf("the needed builds are %v, %v", got, err)
+	}
+}
+
+// After a snapshot that failed, the guest has its whole time to thaw, however long the snapshot took.
+func TestAGuestHasItsTimeToThaw(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(bothy.SandboxCreate{})
+	g := w.guests.last()
+	w.host.Snapshotting = func(context.Context, string) error { return errors.New("boom") }
+	if _, err := w.Pause(w.me(), sb.ID, bothy.PauseOptions{}); err == nil {
+		t.Fatal("the pause did not fail")
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if d := g.deadlines; len(d) != 2 || !d[1].After(d[0]) {
+		t.Errorf("to freeze and to thaw it may take until %v", d)
 	}
 }
