@@ -163,6 +163,7 @@ type Service struct {
 	machines  *instance.Machines
 	warm      *warm.Pool
 	transfers *transfers
+	imports   imports
 	// departures are the sandboxes that moved to other hosts.
 	departures departures
 	lost       lostCounts

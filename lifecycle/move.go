@@ -71,6 +71,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	}
 	defer draft.Discard()
 	room := &importRoom{s: s, ctx: ctx, project: caller.ProjectID, dir: draft.Dir()}
+	defer room.release()
 	m, err := snapshot.Import(ctx, r, draft.Dir(), snapshot.ImportOptions{
 		Passphrase: passphrase, Trusted: s.trusted,
 		Accept: func(m *snapshot.Manifest, unpacked int64) (snapshot.Room, error) {

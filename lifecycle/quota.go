@@ -4,12 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/disk"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 )
+
+// imports are the bytes of archives that are being imported, by project, so that concurrent ones do not
+// all fill the same rest of a quota.
+type imports struct {
+	mu sync.Mutex
+	by map[string]int64
+}
+
+// add adds bytes, also negative ones, and returns how many there were before.
+func (i *imports) add(project string, bytes int64) (before int64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	before = i.by[project]
+	if i.by == nil {
+		i.by = map[string]int64{}
+	}
+	if i.by[project] += bytes; i.by[project] == 0 {
+		delete(i.by, project)
+	}
+	return before
+}
 
 // checkSnapshotQuota returns an error if a project's snapshot quota is exhausted.
 func (s *Service) checkSnapshotQuota(ctx context.Context, project string) error {
@@ -32,6 +54,11 @@ func (s *Service) addSnapshot(ctx context.Context, n *bothy.Snapshot) error {
 
 // fits returns an error if more bytes would exceed a project's quota now.
 func (s *Service) fits(ctx context.Context, project string, bytes int64) error {
+	return s.fitsWith(ctx, project, s.imports.add(project, 0), bytes)
+}
+
+// fitsWith is fits with the size of the imports in progress.
+func (s *Service) fitsWith(ctx context.Context, project string, imported, bytes int64) error {
 	quota, err := s.quotaFor(ctx, project)
 	if err != nil || quota == 0 {
 		return err
@@ -40,7 +67,7 @@ func (s *Service) fits(ctx context.Context, project string, bytes int64) error {
 	if err != nil {
 		return err
 	}
-	used = max(0, used-replaced(ctx))
+	used = max(0, used+imported-replaced(ctx))
 	if bytes <= quota-used {
 		return nil
 	}
@@ -99,8 +126,15 @@ func (r *importRoom) settle(bytes int64) error {
 	if bytes <= r.checked {
 		return nil
 	}
+	more := bytes - r.checked
 	r.checked = bytes
-	return r.s.fits(r.ctx, r.project, bytes)
+	return r.s.fitsWith(r.ctx, r.project, r.s.imports.add(r.project, more), more)
+}
+
+// release ends the import: it is stored, or has failed.
+func (r *importRoom) release() {
+	r.s.imports.add(r.project, -r.checked)
+	r.checked = 0
 }
 
 // look returns an error if the disk would have less free space than the host keeps.

@@ -213,11 +213,11 @@ func (s *Service) endedError(ctx context.Context, l *instance.Instance) error {
 	if err != nil {
 		return err
 	}
-	return s.cutOff(sb)
+	return s.interrupted(sb)
 }
 
-// cutOff says why a request in progress lost the machine of a sandbox.
-func (s *Service) cutOff(sb *store.Sandbox) error {
+// interrupted says why a request in progress lost the machine of a sandbox.
+func (s *Service) interrupted(sb *store.Sandbox) error {
 	const look = "look at its processes (GET /v1/sandboxes/%s/processes) before you repeat the request"
 	switch {
 	case sb.State == bothy.StateRunning || sb.State == bothy.StateResuming:
