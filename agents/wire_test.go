@@ -293,7 +293,8 @@ func TestKeyIsRevoked(t *testing.T) {
 	next.o.Store = &readStore{m, started}
 	go func() { _ = next.Run(running) }()
 	<-started
-	next.changing.Lock() // Run has started all workers
+	next.changing.Lock()
+	//lint:ignore SA2001 once Run has given it up, all workers have started
 	next.changing.Unlock()
 	check(next)
 }

@@ -33,8 +33,6 @@ import (
 	"github.com/bothy-dev/bothy/template"
 )
 
-type allHosts = store.Hosts
-
 // sharedTrees are the records of trees that hosts share.
 type sharedTrees struct {
 	store.Shared
