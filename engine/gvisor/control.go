@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -65,7 +66,7 @@ const (
 )
 
 // watchStall calls stalled when the machine has neither used a processor nor written anything for
-// as long as a control call may take, unless stop is called before.
+// as long as a control call may take, unless stop is called before. After stop it reads no files any more.
 func (m *Machine) watchStall(stalled func(), written func() int64) (stop func()) {
 	done := make(chan struct{})
 	every := m.e.control() / stallLooks
@@ -76,7 +77,8 @@ func (m *Machine) watchStall(stalled func(), written func() int64) (stop func())
 		}
 		return cpu, bytes
 	}
-	go func() {
+	var watching sync.WaitGroup
+	watching.Go(func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		cpu, bytes := look()
@@ -93,8 +95,8 @@ func (m *Machine) watchStall(stalled func(), written func() int64) (stop func())
 			cpu, bytes = nowCPU, nowBytes
 		}
 		stalled()
-	}()
-	return func() { close(done) }
+	})
+	return func() { close(done); watching.Wait() }
 }
 
 // sizeOf is how much has been written to files.
