@@ -58,7 +58,7 @@ func TestAnswersOfRegistriesAreLimited(t *testing.T) {
 	}{
 		"nothing wrong":                         {plain(good), plain(usual), ""},
 		"a manifest of 8 MB":                    {plain(good + space), plain(usual), "has more than 4 MB"},
-		"a manifest of 300 MB, compressed":      {answer{gzipped(t, good, " ", 300*mb, ""), "gzip"}, plain(usual), "invalid"},
+		"a manifest of 100 MB, compressed":      {answer{gzipped(t, good, " ", 100*mb, ""), "gzip"}, plain(usual), "invalid"},
 		"a manifest of many layers":             {plain(manifest(len(usual), usual, `,"layers":[`+strings.Repeat("{},", 100_000)+`{}]`)), plain(usual), "its manifest has 100005 items"},
 		"a manifest of 501 layers":              {plain(manifest(len(usual), usual, `,"layers":[`+strings.Repeat(`{"size":1},`, 500)+`{}]`)), plain(usual), "501 layers"},
 		"a layer of -1 bytes":                   {plain(manifest(len(usual), usual, `,"layers":[{"size":-1}]`)), plain(usual), "layer 1"},
@@ -66,7 +66,7 @@ func TestAnswersOfRegistriesAreLimited(t *testing.T) {
 		"settings of 8 MB":                      {plain(manifest(len(usual)+len(space), usual+space, "")), plain(usual + space), "may be up to 4 MB"},
 		"settings of unknown size":              {plain(manifest(-1, usual+space, "")), plain(usual + space), "its config has -1 bytes"},
 		"settings that are larger than is said": {plain(manifest(len(usual), usual+space, "")), plain(usual + space), "invalid"},
-		"settings of 300 MB, compressed":        {plain(manifest(-1, "", "")), answer{gzipped(t, usual, " ", 300*mb, ""), "gzip"}, "its config has -1 bytes"},
+		"settings of 100 MB, compressed":        {plain(manifest(-1, "", "")), answer{gzipped(t, usual, " ", 100*mb, ""), "gzip"}, "its config has -1 bytes"},
 		"settings that are compressed":          {plain(good), answer{gzipped(t, usual, " ", 0, ""), "gzip"}, "invalid"},
 		"settings of many items":                {plain(manifest(len(items), items, "")), plain(items), "its config has 100000 items"},
 	} {

@@ -169,12 +169,12 @@ func bent(t *testing.T, host string, cut bool, bend func(path string, body []byt
 }
 
 func TestManyLayers(t *testing.T) {
-	img := empty.Image
-	var err error
+	var layers []v1.Layer
 	for i := range 200 {
-		img, err = mutate.AppendLayers(img, layer(t, entry{name: "n", content: strings.Repeat("x", i)}))
-		must(t, err)
+		layers = append(layers, layer(t, entry{name: "n", content: strings.Repeat("x", i)}))
 	}
+	img, err := mutate.AppendLayers(empty.Image, layers...)
+	must(t, err)
 	file, err := img.ConfigFile()
 	must(t, err)
 	file = file.DeepCopy()
