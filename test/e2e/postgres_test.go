@@ -288,8 +288,9 @@ func TestPostgresMigration(t *testing.T) {
 		if n := events(); n != before {
 			t.Errorf("there are %d events, and there were %d", n, before)
 		}
-		list, err := s.Sandboxes.List(t.Context(), bothy.SandboxFilter{Metadata: map[string]string{"a": "b"}})
-		if err != nil || len(list.Items) != 1 || list.Items[0].State != bothy.StatePaused {
+		// A copy of it, which has ended, has the same metadata.
+		list, err := s.Sandboxes.List(t.Context(), bothy.SandboxFilter{Metadata: map[string]string{"a": "b"}, States: []bothy.State{bothy.StatePaused}})
+		if err != nil || len(list.Items) != 1 || list.Items[0].ID != paused.id {
 			t.Errorf("the paused sandbox: %+v, %v", list, err)
 		}
 		if _, err := client.New(s.URL(), token.Key).Sandboxes.Get(t.Context(), paused.id); err != nil {
