@@ -80,7 +80,7 @@ func archive(t *testing.T, names ...string) []byte {
 // them with a reason within its memory, another tenant's calls succeed meanwhile, and it starts again.
 func TestTheServerOutlivesAttacks(t *testing.T) {
 	s := stoppedServer(t)
-	s.NoPool = true
+	s.NoPool, s.SameAddress = true, true
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestTheServerOutlivesAttacks(t *testing.T) {
 		}, "Dockerfile"},
 		{"logins without a key", func(t *testing.T) string { return s.largeLogins(t) }, ""},
 		{"many results of code", func(t *testing.T) string {
-			r, err := bad.Code.RunCode(t.Context(), bad.id, bothy.CodeRequest{Code: "for i in range(30000): display('')"})
+			r, err := bad.Code.RunCode(t.Context(), bad.id, bothy.CodeRequest{Code: "for i in range(20000): display('')"})
 			if err != nil {
 				return err.Error()
 			}
