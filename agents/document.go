@@ -1,16 +1,13 @@
 package agents
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"path"
 	"regexp"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/bothy-dev/bothy/internal/bounded"
 )
 
 const (
@@ -56,7 +53,7 @@ var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$`)
 
 // describe reads a service's description of a session.
 func describe(b []byte) (*description, error) {
-	if _, err := unambiguous(b, maxValues); err != nil {
+	if _, err := bounded.Unambiguous(b, maxDepth, maxValues); err != nil {
 		return nil, fmt.Errorf("the service's description of the session is refused: %w", err)
 	}
 	d := &description{}
@@ -105,70 +102,4 @@ func (d *description) stores() ([]volume, error) {
 		}
 	}
 	return all, nil
-}
-
-// unambiguous refuses a document of which two parsers could understand different things: one with
-// a repeated key, also if the two differ in case alone, with text that is not UTF-8, or nested
-// more deeply than some parsers follow. It counts the document's values and keys, and refuses more
-// than limit.
-func unambiguous(b []byte, limit int) (n int, err error) {
-	if !utf8.Valid(b) {
-		return 0, errors.New("it is not UTF-8")
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	var open []*level
-	for {
-		t, err := d.Token()
-		if err == io.EOF && len(open) == 0 {
-			return n, nil
-		}
-		if err != nil {
-			return 0, err
-		}
-		if n++; n > limit {
-			return 0, fmt.Errorf("it has more than %d values", limit)
-		}
-		top := &level{}
-		if len(open) > 0 {
-			top = open[len(open)-1]
-		}
-		switch {
-		case t == json.Delim('{'), t == json.Delim('['):
-			top.key = top.keys != nil
-			if len(open) == maxDepth {
-				return 0, fmt.Errorf("its values are nested more than %d times", maxDepth)
-			}
-			next := &level{}
-			if t == json.Delim('{') {
-				next.keys, next.key = map[string]bool{}, true
-			}
-			open = append(open, next)
-		case t == json.Delim('}'), t == json.Delim(']'):
-			open = open[:len(open)-1]
-		case top.key:
-			name := strings.Map(folded, t.(string))
-			if top.keys[name] {
-				return 0, fmt.Errorf("it has the key %.100q twice", t)
-			}
-			top.keys[name], top.key = true, false
-		default:
-			top.key = top.keys != nil
-		}
-	}
-}
-
-// A level is an object or an array that has been begun.
-type level struct {
-	keys map[string]bool // of an object so far
-	key  bool            // a key is next
-}
-
-// folded is the same for all characters that differ in case alone.
-func folded(r rune) rune {
-	least := r
-	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
-		least = min(least, f)
-	}
-	return least
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/agents/agentstest"
+	"github.com/bothy-dev/bothy/internal/bounded"
 )
 
 // working attaches an environment of a service, and works for it until the test ends.
@@ -89,7 +90,7 @@ func TestUnambiguous(t *testing.T) {
 		strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth):     "",
 		strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1): "nested",
 	} {
-		_, err := unambiguous([]byte(doc), maxValues)
+		_, err := bounded.Unambiguous([]byte(doc), maxDepth, maxValues)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %q", doc, err, want)
 		}

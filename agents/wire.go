@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bothy-dev/bothy/internal/bounded"
 	"github.com/bothy-dev/bothy/internal/random"
 	"github.com/bothy-dev/bothy/internal/repack"
 )
@@ -153,7 +154,7 @@ func (w *wire) document(r *http.Request, body io.Reader) ([]byte, error) {
 		b = append(b, rest...)
 	}
 	if len(bytes.TrimSpace(b)) > 0 {
-		_, err = unambiguous(b, maxValues)
+		_, err = bounded.Unambiguous(b, maxDepth, maxValues)
 	}
 	return b, err
 }
@@ -162,7 +163,7 @@ func (w *wire) document(r *http.Request, body io.Reader) ([]byte, error) {
 func (w *wire) failure(_ *http.Request, body io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(body, maxFailure))
 	if err == nil {
-		_, err = unambiguous(b, maxValues)
+		_, err = bounded.Unambiguous(b, maxDepth, maxValues)
 	}
 	if err != nil {
 		b = []byte("{}")
@@ -213,10 +214,10 @@ func trimPage(body io.Reader, a *account) (_ []byte, last bool, _ error) {
 		if err != nil {
 			return nil, false, err
 		}
-		if keys[strings.Map(folded, key)] {
+		if keys[bounded.Fold(key)] {
 			return nil, false, fmt.Errorf("the page has the key %.100q twice", key)
 		}
-		keys[strings.Map(folded, key)] = true
+		keys[bounded.Fold(key)] = true
 		part.Left = maxEvent
 		switch key {
 		case "next_page":
@@ -293,7 +294,7 @@ const maxID = 200
 // id of the call that the event makes or answers, or "".
 func trim(raw []byte) (event []byte, call string, values int, err error) {
 	refuse := func(err error) ([]byte, string, int, error) { return nil, "", 0, err }
-	if values, err = unambiguous(raw, maxValues); err != nil {
+	if values, err = bounded.Unambiguous(raw, maxDepth, maxValues); err != nil {
 		return refuse(err)
 	}
 	var all map[string]json.RawMessage
