@@ -43,10 +43,11 @@ func appendTo(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 }
 
-// report writes the output of packages and of tests that failed to out, and after it how to run each of those
-// alone.
+// report writes the output of packages and of tests that failed to out, and after it what each of those
+// found and how to run it alone.
 func report(in io.Reader, out, skipped, times io.Writer) error {
 	var failed []string
+	found := ""                 // by the tests that failed
 	said := map[string]string{} // by package and test
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 64<<20)
@@ -76,6 +77,7 @@ func report(in io.Reader, out, skipped, times io.Writer) error {
 			}
 		case "fail":
 			fmt.Fprint(out, said[name])
+			found += findings(e.Test, said[name])
 			delete(said, name)
 		case "skip":
 			if e.Test != "" {
@@ -90,10 +92,24 @@ func report(in io.Reader, out, skipped, times io.Writer) error {
 	for _, text := range said {
 		fmt.Fprint(out, text)
 	}
+	fmt.Fprint(out, found)
 	for _, command := range failed {
 		fmt.Fprintln(out, "alone:", command)
 	}
 	return lines.Err()
+}
+
+// mostFindings is how many of a test's findings are repeated at the end.
+const mostFindings = 5
+
+var finding = regexp.MustCompile(`(?m)^\s*\w+_test\.go:\d+: .*\n`)
+
+// findings are the first lines of what a test said of its errors.
+func findings(test, said string) (text string) {
+	for _, line := range finding.FindAllString(said, mostFindings) {
+		text += test + ": " + strings.TrimLeft(line, " \n")
+	}
+	return text
 }
 
 // took adds a line with how long a test took.

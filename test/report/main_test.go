@@ -32,7 +32,7 @@ not JSON
 	if want := "p TestA: needs root\n"; skipped.String() != want {
 		t.Errorf("skipped %q, want %q", skipped.String(), want)
 	}
-	want := "    c_test.go:3: wrong\nFAIL\tp\t0.1s\nr.go:1:1: broken\nnot JSON\npanic: gone\nalone: make test RUN=engines TEST='^TestC$'\n"
+	want := "    c_test.go:3: wrong\nFAIL\tp\t0.1s\nr.go:1:1: broken\nnot JSON\npanic: gone\nTestC: c_test.go:3: wrong\nalone: make test RUN=engines TEST='^TestC$'\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
