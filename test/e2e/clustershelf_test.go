@@ -243,7 +243,12 @@ func TestHostsResumeSnapshotsOfAnotherEngineBuild(t *testing.T) {
 			if err := one.Start(); err != nil {
 				t.Fatal(err)
 			}
-			b := one.ownBox(t)
+			// A sandbox that was moved here would still run with the other host's build.
+			only(t, hosts, []string{"one", "two"}, "one")
+			b := one.newBox(t, smallest)
+			if _, err := one.Hosts.UpdateHost(t.Context(), "two", bothy.HostUpdate{State: bothy.HostUp}); err != nil {
+				t.Fatal(err)
+			}
 			was := b.counts()()
 			if name == "host" {
 				if _, err := one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{}); err != nil {
