@@ -313,7 +313,7 @@ func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *store
 func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *store.Template) (*instance.Instance, error) {
 	s.warm.Asked(sb, t, "", false)
 	s.sees(sb, nil)
-	if g := s.warm.Golden(ctx, sb, t); g != nil {
+	if g := s.warm.Golden(sb); g != nil {
 		l, err := s.startMachine(ctx, sb, t, g.Key, func(ctx context.Context) (bothy.Machine, error) {
 			return s.warm.RestoreGolden(ctx, sb, t, g)
 		})

@@ -31,8 +31,6 @@ import (
 type Options struct {
 	Store     store.Store
 	Templates Templates
-	// Goldens are the golden snapshots of other hosts; nil without a cluster.
-	Goldens warm.SharedGoldens
 	// TemplatesUsed returns how many bytes a project's own templates take up. Optional.
 	TemplatesUsed func(project string) (int64, error)
 	// TemplateMaker creates templates from sandboxes. Optional.
@@ -245,7 +243,7 @@ func New(o Options) *Service {
 	s.warm = warm.New(warm.Dependencies{
 		Options: o.Pool, Known: o.Templates, Engines: s.engines, Machines: s.machines, Busy: s.admission.Busy,
 		FreeMemoryMB: s.admission.FreeMemoryMB, GuestImage: o.GuestImage, CABundle: o.CABundle,
-		Shared: o.Goldens, RestoreMemory: s.restoreTemplate, Clock: o.Clock, Log: o.Log, Background: ctx,
+		Shared: o.Elsewhere != nil, RestoreMemory: s.restoreTemplate, Clock: o.Clock, Log: o.Log, Background: ctx,
 	})
 	if o.Elsewhere != nil {
 		s.watchers.Go(func() { s.ledger.PollEvents(pollEvents) })

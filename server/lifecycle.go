@@ -56,7 +56,6 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		Observe:   s.metrics.Event,
 		Templates: s.templates, TemplateMaker: s.templates, TemplatesUsed: s.templates.UsedBy,
 		Blobs:   s.blobs,
-		Goldens: s.sharedGoldens(),
 		Engines: opened,
 		Openers: map[string]engines.Opener{
 			microvm.Name: func(ctx context.Context) (bothy.Engine, error) { return s.openMicrovm(ctx, b) },

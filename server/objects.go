@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,7 +31,11 @@ const (
 )
 
 // treeKinds are the kinds of files that hosts share.
-var treeKinds = []string{store.TreeTemplates, store.TreeEngines, store.TreeGoldens}
+var treeKinds = []string{store.TreeTemplates, store.TreeEngines}
+
+// oldGoldens is the kind of the golden snapshots that hosts of earlier versions share. This version
+// only deletes them, like all that nothing needs.
+const oldGoldens = "goldens"
 
 // treeFile is a file of a tree.
 type treeFile struct {
@@ -43,7 +48,7 @@ type treeFile struct {
 // their checksums.
 func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files []treeFile) error {
 	if s.bucket != nil && t.StoredAt != nil && !t.Deleting() {
-		err := s.bucket.GetTree(ctx, t.Kind, objectName(t), dir, s.config.Snapshots.MinFreeDiskMB<<20)
+		err := s.bucket.GetTree(ctx, t.Kind, t.Name, dir, s.config.Snapshots.MinFreeDiskMB<<20)
 		if err == nil {
 			err = whole(dir, files)
 		}
@@ -66,14 +71,13 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 	return nil
 }
 
-// objectName names a tree in the object storage. A golden snapshot that is made again has a new
-// manifest, so the manifest is part of the name.
+// objectName names a tree in the object storage. That of an old golden snapshot ends with the
+// beginning of its manifest's checksum.
 func objectName(t *store.Tree) string {
-	if t.Kind != store.TreeGoldens {
-		return t.Name
+	var r struct {
+		Manifest string `json:"manifest_sha256"`
 	}
-	r, err := readGoldenRecord(t.Record)
-	if err != nil {
+	if t.Kind != oldGoldens || json.Unmarshal(t.Record, &r) != nil {
 		return t.Name
 	}
 	return t.Name + "-" + r.Manifest[:min(16, len(r.Manifest))]
@@ -106,7 +110,7 @@ func (s *Server) runObjects(ctx context.Context) {
 	defer every.Stop()
 	for {
 		if err := s.storeTrees(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot upload all templates, engine builds and golden snapshots to the object storage; trying again", "error", err)
+			s.log.Warn("cannot upload all templates and engine builds to the object storage; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -218,7 +222,7 @@ func (s *Server) storeTree(ctx context.Context, kind, name string) error {
 
 func (s *Server) uploadTree(ctx context.Context, t *store.Tree) error {
 	begun := time.Now()
-	err := s.withTree(ctx, t, func(dir string) error { return s.bucket.PutTree(ctx, t.Kind, objectName(t), dir) })
+	err := s.withTree(ctx, t, func(dir string) error { return s.bucket.PutTree(ctx, t.Kind, t.Name, dir) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // another host has it
 	}
@@ -245,7 +249,7 @@ func (s *Server) collectTrees(ctx context.Context, grace time.Duration) error {
 		return err
 	}
 	var errs []error
-	for _, kind := range treeKinds {
+	for _, kind := range append([]string{oldGoldens}, treeKinds...) {
 		all, err := s.shared.Trees(ctx, kind)
 		if err != nil {
 			return err
@@ -322,8 +326,8 @@ func (s *Server) neededTrees(ctx context.Context) (func(context.Context, *store.
 			return used(digestPrefix + t.Name), nil
 		case store.TreeEngines:
 			return byBuild[t.Name] > 0, nil
-		case store.TreeGoldens:
-			return false, nil // kept only while hosts announce it
+		case oldGoldens:
+			return false, nil // kept only while hosts of earlier versions announce it
 		}
 		return true, nil
 	}, nil

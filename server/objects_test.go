@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,6 +90,39 @@ func TestTreesThatNothingNeedsGo(t *testing.T) {
 	}
 	if collect(0) || removed != 2 {
 		t.Error("what is not there was removed again")
+	}
+}
+
+// Golden snapshots that hosts of earlier versions have shared go like all that nothing needs.
+func TestSharedGoldenSnapshotsGo(t *testing.T) {
+	h := newStoringHosts(t)
+	s, ctx, dir := h.one, t.Context(), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "pages"), incompressible(1), 0o600))
+	for object, record := range map[string]string{"key-0123456789abcdef": `{"manifest_sha256": "0123456789abcdef0123"}`, "other": "damaged"} {
+		name, _, _ := strings.Cut(object, "-")
+		must(t, s.bucket.PutTree(ctx, oldGoldens, object, dir))
+		at := time.Now()
+		must(t, h.shared.PutTree(ctx, store.Tree{Kind: oldGoldens, Name: name, Host: "old", StoredAt: &at, Record: []byte(record)}))
+	}
+	if len(h.stored(oldGoldens)) != 4 {
+		t.Fatalf("stored are %v", h.stored(oldGoldens))
+	}
+	must(t, s.collectTrees(ctx, time.Hour))
+	if left := h.stored(oldGoldens); len(left) != 4 {
+		t.Errorf("within the grace time only %v are left", left)
+	}
+	must(t, s.collectTrees(ctx, 0))
+	if left := h.stored(oldGoldens); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+	for _, name := range []string{"key", "other"} {
+		if r, err := h.shared.Tree(ctx, oldGoldens, name); err != nil || r.StoredAt != nil {
+			t.Errorf("the record of %s: %+v, %v", name, r, err)
+		}
+	}
+	must(t, s.storeTrees(ctx), s.collectTrees(ctx, 0))
+	if left := h.stored(oldGoldens); len(left) > 0 {
+		t.Errorf("afterwards %v are stored", left)
 	}
 }
 

@@ -175,7 +175,7 @@ func (s *Server) storedTrees(ctx context.Context) (trees []s3.Tree, err error) {
 		}
 		for _, t := range all {
 			if isStored(&t) {
-				trees = append(trees, s3.Tree{Kind: kind, Name: objectName(&t)})
+				trees = append(trees, s3.Tree{Kind: kind, Name: t.Name})
 			}
 		}
 	}
@@ -203,19 +203,11 @@ func (s *Server) stillStored(ctx context.Context, t s3.Tree) (bool, error) {
 // treeOf finds the record of a tree by its name in the object storage. A missing one is
 // fs.ErrNotExist.
 func (s *Server) treeOf(ctx context.Context, kind, object string) (*store.Tree, error) {
-	t, err := s.shared.Tree(ctx, kind, recordName(kind, object))
-	if bothy.ErrorCode(err) == bothy.CodeNotFound || err == nil && objectName(t) != object {
+	t, err := s.shared.Tree(ctx, kind, object)
+	if bothy.ErrorCode(err) == bothy.CodeNotFound {
 		return nil, fs.ErrNotExist
 	}
 	return t, err
-}
-
-// recordName is the name in the records of a tree with a name in the object storage; see objectName.
-func recordName(kind, object string) string {
-	if i := strings.LastIndexByte(object, '-'); kind == store.TreeGoldens && i >= 0 {
-		return object[:i]
-	}
-	return object
 }
 
 // copies offers copies of a piece that exist outside the object storage: first this host's.
@@ -242,7 +234,7 @@ func (s *Server) readPiece(ctx context.Context, at cluster.Piece) ([]byte, error
 	case p.File == "":
 		return s.indexHere(ctx, p.Kind, p.Name)
 	}
-	f, err := s.openShared(p.Kind, recordName(p.Kind, p.Name), p.File)
+	f, err := s.openShared(p.Kind, p.Name, p.File)
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +281,7 @@ var errSpoiled = errors.New("its files on this host are damaged")
 
 // linkIntact is linkTree and checkTree. A damaged tree is not read again for a while.
 func (s *Server) linkIntact(ctx context.Context, t *store.Tree, dir string) error {
-	key := t.Kind + "/" + objectName(t)
+	key := t.Kind + "/" + t.Name
 	if at, ok := s.spoiled.Load(key); ok && time.Since(at.(time.Time)) < spoiledFor {
 		return fmt.Errorf("%s: %w", key, errSpoiled)
 	}
@@ -322,19 +314,6 @@ func checkTree(ctx context.Context, t *store.Tree, dir string) error {
 			}
 		}
 		return nil
-	case store.TreeGoldens:
-		r, err := readGoldenRecord(t.Record)
-		if err != nil {
-			return err
-		}
-		if err := checkFile(ctx, dir, snapshot.ManifestName, r.Manifest); err != nil {
-			return err
-		}
-		m, err := snapshot.Read(dir)
-		if err != nil {
-			return err
-		}
-		return snapshot.Verify(ctx, dir, m, true)
 	}
 	return nil
 }
@@ -364,7 +343,6 @@ var remedies = map[string]string{
 	snapshotKind:        "start the hosts that are unavailable, since one may have a copy, or restore these objects from a backup of the bucket; otherwise delete the snapshot, and use another of its sandbox",
 	store.TreeTemplates: "start the hosts that are unavailable, since one may have a copy; otherwise build the template again with bothy template build NAME --force, or capture or import it again",
 	store.TreeEngines:   "start the hosts that are unavailable, since one may have a copy; otherwise run the version of Bothy that has this build once on any host, which then has a copy",
-	store.TreeGoldens:   "nothing: each host makes its own, and this one is deleted once no host reports it",
 }
 
 // mostLost is how many lost pieces a log line names.

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
-	blobdir "github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/blob/s3"
 	"github.com/bothy-dev/bothy/blob/s3/s3test"
 	"github.com/bothy-dev/bothy/cluster"
@@ -75,6 +74,30 @@ func (r *sharedTrees) SetTreeStored(_ context.Context, kind, name string, at *ti
 	t.StoredAt = at
 	r.all[kind+"/"+name] = t
 	return nil
+}
+
+func (r *sharedTrees) SetTreeNeeded(ctx context.Context, kind, name string, needed bool) error {
+	return r.change(kind, name, func(o *oneTree) error { return o.SetTreeNeeded(ctx, kind, name, needed) })
+}
+
+func (r *sharedTrees) MarkTreeDeleting(ctx context.Context, kind, name string, before time.Time) (marked bool, _ error) {
+	return marked, r.change(kind, name, func(o *oneTree) (err error) {
+		marked, err = o.MarkTreeDeleting(ctx, kind, name, before)
+		return err
+	})
+}
+
+func (r *sharedTrees) change(kind, name string, do func(*oneTree) error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &oneTree{t: r.all[kind+"/"+name]}
+	err := do(o)
+	r.all[kind+"/"+name] = o.t
+	return err
+}
+
+func (*sharedTrees) TemplateNames(context.Context, int64) ([]store.TemplateName, int64, error) {
+	return nil, 0, nil
 }
 
 // storingHosts are two hosts that share records and object storage. The first has a tree of each
@@ -158,8 +181,6 @@ func (h *storingHosts) host(name, url string, known s3.Places, records *recordsO
 	s.templates = template.NewLibrary(c.Templates, template.Options{Home: c.Home})
 	s.builds, err = builds.Open(BuildsFolder(c), builds.Options{})
 	must(t, err)
-	s.golden, err = blobdir.Open(filepath.Join(c.Home, "golden"))
-	must(t, err)
 	blobs, err := s3.Open(filepath.Join(c.Home, "snapshots"), bucket, s3.Options{
 		Kind: snapshotKind, State: objectState(c.Home), Named: s.namesSnapshot, Verify: verifySnapshot, Log: s.log,
 	})
@@ -205,14 +226,6 @@ func (h *storingHosts) fill() {
 		must(t, os.MkdirAll(filepath.Join(d.Dir(), snapshot.MemoryDir), 0o755), os.WriteFile(filepath.Join(d.Dir(), snapshot.MemoryDir, "pages"), incompressible(seed), 0o600))
 		must(t, snapshot.Seal(ctx, d.Dir(), &snapshot.Manifest{ID: "x"}), d.Commit(ctx))
 	}
-	golden, err := s.golden.Create(ctx, "a-key")
-	must(t, err)
-	seal(golden, 3)
-	must(t, s.publishGolden(ctx, "a-key"))
-	r, err := h.shared.Tree(ctx, store.TreeGoldens, "a-key")
-	must(t, err)
-	h.files[store.TreeGoldens], h.trees[store.TreeGoldens] = filepath.Join(s.config.Home, "golden", "a-key", snapshot.MemoryDir, "pages"), objectName(r)
-
 	saved, err := s.blobs.Create(ctx, "snpone")
 	must(t, err)
 	seal(saved, 4)
@@ -270,7 +283,7 @@ func TestScrubEveryKind(t *testing.T) {
 	h.fill()
 	h.upload()
 	kinds := h.two.storedKinds()
-	if len(kinds) != 4 || !slices.Equal(slices.Sorted(maps.Keys(h.trees)), slices.Sorted(slices.Values(kinds))) {
+	if len(kinds) != 3 || !slices.Equal(slices.Sorted(maps.Keys(h.trees)), slices.Sorted(slices.Values(kinds))) {
 		t.Fatalf("kinds are %q", kinds)
 	}
 	damaged := int64(0)
@@ -366,7 +379,7 @@ func TestDamagedFilesStayOnTheirHost(t *testing.T) {
 		if _, err := h.one.readPiece(t.Context(), cluster.Piece{Kind: kind, Name: h.trees[kind]}); !errors.Is(err, errSpoiled) {
 			t.Errorf("the index of %s: %v", kind, err)
 		}
-		if r, err := h.shared.Tree(t.Context(), kind, recordName(kind, h.trees[kind])); err != nil || r.StoredAt != nil {
+		if r, err := h.shared.Tree(t.Context(), kind, h.trees[kind]); err != nil || r.StoredAt != nil {
 			t.Errorf("%s counts as stored: %v", kind, err)
 		}
 	}
@@ -384,8 +397,8 @@ func TestPiecesOfTrees(t *testing.T) {
 		"an unknown tree":     {Kind: store.TreeEngines, Name: "other", File: "x", Size: 1},
 		"an unknown index":    {Kind: store.TreeTemplates, Name: "other"},
 		"another file":        {Kind: store.TreeTemplates, Name: h.trees[store.TreeTemplates], File: "manifest.json", Size: 1},
-		"a path that climbs":  {Kind: store.TreeGoldens, Name: h.trees[store.TreeGoldens], File: "../../secrets.key", Size: 1},
-		"another golden":      {Kind: store.TreeGoldens, Name: "a-key-0123456789abcdef"},
+		"a path that climbs":  {Kind: store.TreeEngines, Name: h.trees[store.TreeEngines], File: "../../secrets.key", Size: 1},
+		"a golden snapshot":   {Kind: oldGoldens, Name: "a-key", File: snapshot.ManifestName, Size: 1},
 		"an unknown snapshot": {Kind: snapshotKind, Name: "snptwo", File: "x", Size: 1},
 	} {
 		if b, err := h.one.readPiece(t.Context(), p); !errors.Is(err, fs.ErrNotExist) {

@@ -189,8 +189,6 @@ func (s *Server) openShared(kind, name, file string) (*os.File, error) {
 		return s.templates.OpenShared(digestPrefix + name)
 	case kind == store.TreeEngines:
 		return s.builds.OpenFile(name, file)
-	case kind == store.TreeGoldens:
-		return s.openGoldenFile(name, file)
 	}
 	return nil, fs.ErrNotExist
 }
@@ -204,15 +202,6 @@ func (s *Server) linkTree(t *store.Tree, dir string) error {
 	}
 	if len(names) == 0 {
 		return fs.ErrNotExist
-	}
-	if t.Kind == store.TreeGoldens {
-		r, err := readGoldenRecord(t.Record)
-		if err != nil {
-			return err
-		}
-		if own, err := s.manifestSum(t.Name); err != nil || own != r.Manifest {
-			return fs.ErrNotExist // this host has a different one under this name
-		}
 	}
 	for _, name := range names {
 		f, err := s.openShared(t.Kind, t.Name, name)
@@ -244,14 +233,6 @@ func treeFiles(t *store.Tree) (names []string, err error) {
 		for _, f := range b.Files {
 			names = append(names, f.Name)
 		}
-	case store.TreeGoldens:
-		r, err := readGoldenRecord(t.Record)
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range r.Files {
-			names = append(names, f.Name)
-		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
@@ -277,9 +258,6 @@ func (s *Server) compareTemplates(ctx context.Context) {
 		}
 		if err := s.publishBuilds(ctx, told); err != nil {
 			s.log.Warn("cannot publish this host's engine builds to the other hosts", "error", err)
-		}
-		if err := s.publishGoldens(ctx, told); err != nil {
-			s.log.Warn("cannot publish this host's golden snapshots to the other hosts", "error", err)
 		}
 	}
 	once(compareTime)

@@ -81,5 +81,4 @@ type Tree struct {
 const (
 	TreeTemplates = "templates"
 	TreeEngines   = "engines"
-	TreeGoldens   = "goldens"
 )

@@ -64,8 +64,6 @@ type goldens struct {
 	mu     sync.Mutex
 	ready  map[class]*golden
 	failed map[class]time.Time
-	// asked is when the other hosts were last asked for one.
-	asked map[class]time.Time
 }
 
 func newGoldens(o Dependencies) *goldens {
@@ -76,7 +74,7 @@ func newGoldens(o Dependencies) *goldens {
 			ca := sha256.Sum256([]byte(o.CABundle))
 			return guest + " " + hex.EncodeToString(ca[:]), err
 		}),
-		ready: map[class]*golden{}, failed: map[class]time.Time{}, asked: map[class]time.Time{},
+		ready: map[class]*golden{}, failed: map[class]time.Time{},
 	}
 }
 
@@ -98,98 +96,14 @@ func digestOf(path string) (string, error) {
 // it is used only for templates in which code is run.
 const goldenAtOnce = 2
 
-// Golden returns the golden snapshot to restore a new sandbox from, or nil. One on another host
-// is fetched, which is faster than booting.
-func (s *Pool) Golden(ctx context.Context, sb *store.Sandbox, t *store.Template) *golden {
+// Golden returns the golden snapshot to restore a new sandbox from, or nil.
+func (s *Pool) Golden(sb *store.Sandbox) *golden {
 	h := classOf(sb, "")
 	crowd := s.o.Busy() > goldenAtOnce
 	if crowd && !s.pool.runsCode(h.digest, s.o.Clock.Now()) {
 		return nil
 	}
-	if g := s.golden(h); g != nil {
-		return g
-	}
-	return s.fetchedGolden(ctx, h, t)
-}
-
-const (
-	// fetchWait is how long a new sandbox waits for a golden snapshot of another host, and
-	// askAgain how long until the others are asked again for a missing one.
-	fetchWait = 3 * time.Second
-	askAgain  = 30 * time.Second
-)
-
-// fetchedGolden returns a golden snapshot of another host, or nil. It does not wait while
-// another one is made or fetched.
-func (s *Pool) fetchedGolden(ctx context.Context, h class, t *store.Template) *golden {
-	gs := s.goldens
-	if s.o.Shared == nil || !s.wantsGolden(h, t) || !gs.making.TryLock() {
-		return nil
-	}
-	defer gs.making.Unlock()
-	now := s.o.Clock.Now()
-	gs.mu.Lock()
-	again := now.Sub(gs.asked[h]) < askAgain
-	gs.asked[h] = now
-	gs.mu.Unlock()
-	if again {
-		return nil
-	}
-	name, err := s.goldenName(h)
-	if err != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, fetchWait)
-	defer cancel()
-	g, err := s.openGolden(ctx, name, h)
-	if errors.Is(err, os.ErrNotExist) {
-		if s.fetchGolden(ctx, name) {
-			g, err = s.openGolden(ctx, name, h)
-		}
-	}
-	if err != nil {
-		return nil // boot instead; the pool handles the error
-	}
-	g.used = now
-	gs.mu.Lock()
-	gs.ready[h] = g
-	gs.mu.Unlock()
-	return g
-}
-
-// fetchGolden fetches a golden snapshot of another host, and reports whether it is here now. It
-// is verified against the checksums that the other host has published.
-func (s *Pool) fetchGolden(ctx context.Context, name string) bool {
-	if s.o.Shared == nil {
-		return false
-	}
-	begun := time.Now()
-	err := func() error {
-		draft, err := s.goldens.store.Create(ctx, name)
-		if err != nil {
-			return err
-		}
-		defer draft.Discard()
-		if err := s.o.Shared.Fetch(ctx, name, draft.Dir()); err != nil {
-			return err
-		}
-		m, err := snapshot.Read(draft.Dir())
-		if err != nil {
-			return err
-		}
-		if err := snapshot.Verify(ctx, draft.Dir(), m, true); err != nil {
-			return err
-		}
-		return draft.Commit(ctx)
-	}()
-	switch {
-	case err == nil:
-		s.o.Log.Info("fetched a golden snapshot", "name", name, "ms", time.Since(begun).Milliseconds())
-		return true
-	case bothy.ErrorCode(err) != bothy.CodeNotFound:
-		s.o.Log.Warn("cannot use a golden snapshot of another host", "name", name, "error", err)
-	}
-	return false
+	return s.golden(h)
 }
 
 // golden returns the golden snapshot of a class, or nil.
@@ -263,15 +177,7 @@ func (s *Pool) findOrMakeGolden(ctx context.Context, h class, t *store.Template)
 	if err != nil {
 		return nil, false, err
 	}
-	defer func() {
-		if err == nil && s.o.Shared != nil {
-			s.o.Shared.Made(name)
-		}
-	}()
 	g, err := s.openGolden(ctx, name, h)
-	if errors.Is(err, os.ErrNotExist) && s.fetchGolden(ctx, name) {
-		g, err = s.openGolden(ctx, name, h)
-	}
 	if err == nil {
 		return g, true, nil
 	}

@@ -183,7 +183,7 @@ func (d *demand) burst(now time.Time) (most int) {
 // Run takes over the golden snapshots of an earlier server, and then keeps the pool filled
 // until ctx ends.
 func (s *Pool) Run(ctx context.Context) {
-	if s.o.Shared != nil {
+	if s.o.Shared {
 		go s.fetchImages(ctx)
 	}
 	s.FindGoldens()

@@ -27,8 +27,8 @@ type Dependencies struct {
 	// RestoreMemory starts a machine from a template's memory, and returns the key that its
 	// guest has.
 	RestoreMemory func(ctx context.Context, sb *store.Sandbox, t *store.Template, snapshotID string) (bothy.Machine, string, error)
-	// Shared are the golden snapshots of other hosts; nil without a cluster.
-	Shared SharedGoldens
+	// Shared says that images may be only on other hosts.
+	Shared bool
 	// GuestImage and CABundle are part of every sandbox, so golden snapshots depend on them.
 	GuestImage string
 	CABundle   string
@@ -36,15 +36,6 @@ type Dependencies struct {
 	Log        *slog.Logger
 	// Background ends with the service.
 	Background context.Context
-}
-
-// SharedGoldens are golden snapshots that hosts share.
-type SharedGoldens interface {
-	// Fetch writes the files of a golden snapshot into an empty folder; CodeNotFound if no host
-	// has published it. Its manifest is verified to be the published one.
-	Fetch(ctx context.Context, name, dir string) error
-	// Made publishes a golden snapshot on this host to the others.
-	Made(name string)
 }
 
 // templateFinder finds templates by name or digest.

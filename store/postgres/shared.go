@@ -135,7 +135,6 @@ const replaces = `(t.host = excluded.host OR t.stored_at IS NULL AND (t.unneeded
 func (s *Store) PutTree(ctx context.Context, t store.Tree) error {
 	_, err := s.change(ctx, "record a tree", whole, do(`INSERT INTO shared_trees AS t (kind, name, host, bytes, created_at, record) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (kind, name) DO UPDATE SET unneeded_at = NULL,
-			stored_at = CASE WHEN t.host = excluded.host AND t.record <> excluded.record THEN NULL ELSE t.stored_at END,
 			host = CASE WHEN `+replaces+` THEN excluded.host ELSE t.host END,
 			bytes = CASE WHEN `+replaces+` THEN excluded.bytes ELSE t.bytes END,
 			record = CASE WHEN `+replaces+` THEN excluded.record ELSE t.record END`, t.Kind, t.Name, t.Host, t.Bytes, nanos(t.At), string(t.Record)))

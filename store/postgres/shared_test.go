@@ -100,11 +100,11 @@ func TestTreesOfLostHosts(t *testing.T) {
 	defer two.Close()
 	defer three.Close()
 	tree := func(name, host string) store.Tree {
-		return store.Tree{Kind: store.TreeGoldens, Name: name, Host: host, Bytes: int64(len(host)), At: time.Unix(1, 0).UTC(), Record: []byte(`"` + host + `"`)}
+		return store.Tree{Kind: store.TreeEngines, Name: name, Host: host, Bytes: int64(len(host)), At: time.Unix(1, 0).UTC(), Record: []byte(`"` + host + `"`)}
 	}
 	check := func(name, want string) {
 		t.Helper()
-		got, err := two.Tree(ctx, store.TreeGoldens, name)
+		got, err := two.Tree(ctx, store.TreeEngines, name)
 		if err != nil || got.Host != want || string(got.Record) != `"`+want+`"` || got.Bytes != int64(len(want)) || got.UnneededAt != nil {
 			t.Errorf("%s: %+v %v, want that of %s", name, got, err, want)
 		}
@@ -115,7 +115,7 @@ func TestTreesOfLostHosts(t *testing.T) {
 		check(name, "dead") // nobody has given it up
 	}
 	at := time.Unix(5, 0).UTC()
-	must(t, dead.SetTreeStored(ctx, store.TreeGoldens, "stored", &at))
+	must(t, dead.SetTreeStored(ctx, store.TreeEngines, "stored", &at))
 	if done, err := two.GiveUpHosts(ctx, 0, nil); err != nil || len(done) != 1 {
 		t.Fatal(done, err)
 	}
@@ -125,7 +125,7 @@ func TestTreesOfLostHosts(t *testing.T) {
 	check("stored", "dead")
 	must(t, three.PutTree(ctx, tree("lost", "three")))
 	check("lost", "two")
-	must(t, three.SetTreeNeeded(ctx, store.TreeGoldens, "lost", false))
+	must(t, three.SetTreeNeeded(ctx, store.TreeEngines, "lost", false))
 	must(t, three.PutTree(ctx, tree("lost", "three")))
 	check("lost", "three")
 }
