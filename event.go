@@ -52,10 +52,6 @@ const (
 	EventSnapshotDeleted = "snapshot.deleted"
 	// EventSnapshotStored tells that a snapshot is in the object storage now.
 	EventSnapshotStored = "snapshot.stored"
-	// EventSnapshotRepaired says that a part of a snapshot that the object storage had lost
-	// is there again; EventSnapshotDamaged says that no host had it.
-	EventSnapshotRepaired = "snapshot.repaired"
-	EventSnapshotDamaged  = "snapshot.damaged"
 	// EventEnginePreparing says what the first sandbox of an engine is waiting for:
 	// data names the engine and the step, such as the download of a kernel.
 	EventEnginePreparing = "engine.preparing"
@@ -69,7 +65,6 @@ const (
 var EventTypes = []string{
 	EventSandboxCreated, EventSandboxUpdated, EventSandboxPaused, EventSandboxResumed, EventSandboxForked, EventSandboxRolledBack, EventSandboxRestarted,
 	EventSandboxUnattached, EventSandboxHostLost, EventSandboxNotResumed, EventSandboxCheckpointFailed, EventSandboxMoved, EventSandboxMoveFailed, EventSandboxConflict, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
-	EventSnapshotRepaired, EventSnapshotDamaged,
 	EventEnginePreparing, EventBudgetWarning, EventBudgetExceeded,
 }
 

@@ -43,8 +43,7 @@ creates that key, which may do everything, and writes it to where commands and
 SDKs look for it: ~/.config/bothy/credentials.json, or the same below
 $XDG_CONFIG_HOME. A file there that is for another server stays as it is; the
 key is then in $BOTHY_HOME/admin.json. SIGHUP reloads the TLS certificate. If
-there is none, it stops a server that runs in a terminal, and no other. SIGUSR1
-has it verify what is in the object storage now.
+there is none, it stops a server that runs in a terminal, and no other.
 
 Settings come from flags, then from BOTHY_HOME, BOTHY_STORE, BOTHY_BLOBS,
 BOTHY_LISTEN, BOTHY_TEMPLATES and BOTHY_KERNELS, then from the file named by --config.`,
@@ -151,22 +150,18 @@ func (a *app) serve(ctx context.Context, c config.Config, bootstrap string) erro
 
 // signalled is a server as far as signals concern it.
 type signalled interface {
-	VerifyObjects()
 	ReloadCertificate() bool
 }
 
-// onSignals verifies the object storage at each SIGUSR1. At each SIGHUP it reloads the certificate,
-// or calls hangUp if there is no TLS.
+// onSignals reloads the certificate at each SIGHUP, or calls hangUp if there is no TLS. SIGUSR1, which
+// had earlier versions verify the object storage, has no effect.
 func onSignals(ctx context.Context, signals <-chan os.Signal, s signalled, hangUp func()) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case sig := <-signals:
-			switch {
-			case sig == syscall.SIGUSR1:
-				s.VerifyObjects()
-			case !s.ReloadCertificate():
+			if sig == syscall.SIGHUP && !s.ReloadCertificate() {
 				hangUp()
 			}
 		}

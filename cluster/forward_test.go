@@ -114,7 +114,7 @@ func newSilentPeer(t testing.TB, name string, s *shared, answer http.HandlerFunc
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := httptest.NewUnstartedServer(FromPeers(answer, http.NotFoundHandler(), http.NotFoundHandler(), http.NotFoundHandler(), http.NotFoundHandler()))
+	x := httptest.NewUnstartedServer(FromPeers(answer, http.NotFoundHandler(), http.NotFoundHandler(), http.NotFoundHandler()))
 	x.TLS = a.Server()
 	x.StartTLS()
 	t.Cleanup(x.Close)

@@ -55,9 +55,8 @@ func PeerFrom(ctx context.Context) *Peer {
 }
 
 // FromPeers dispatches the requests of other hosts: next gets forwarded requests, move offered
-// sandboxes, trees requests for files, pieces requests for what the object storage has lost,
-// and join those of new hosts.
-func FromPeers(next, join, move, trees, pieces http.Handler) http.Handler {
+// sandboxes, trees requests for files, and join those of new hosts.
+func FromPeers(next, join, move, trees http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == joinPath {
 			join.ServeHTTP(w, r)
@@ -70,10 +69,6 @@ func FromPeers(next, join, move, trees, pieces http.Handler) http.Handler {
 		}
 		if r.URL.Path == movePath {
 			move.ServeHTTP(w, r)
-			return
-		}
-		if r.URL.Path == piecePath {
-			pieces.ServeHTTP(w, r)
 			return
 		}
 		if strings.HasPrefix(r.URL.Path, treesPath) {

@@ -108,9 +108,6 @@ func newPeer(t *testing.T, name string, s *shared, answer http.HandlerFunc) *pee
 		p.answer(w, r)
 	}), http.NotFoundHandler(), http.NotFoundHandler(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.answer(w, r)
-	}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.note("piece")
-		p.answer(w, r)
 	})))
 	x.TLS = a.Server()
 	x.StartTLS()

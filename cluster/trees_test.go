@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -10,6 +11,14 @@ import (
 
 	"github.com/bothy-dev/bothy"
 )
+
+// listed is the view of a host that asks which others there are.
+type listed struct {
+	hosts
+	all []bothy.ClusterHost
+}
+
+func (l listed) Peers(context.Context) ([]bothy.ClusterHost, error) { return l.all, nil }
 
 // Only a host that says that it has a file, and is to stay, is one that has it.
 func TestWhoHasATree(t *testing.T) {

@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -35,20 +34,6 @@ func (s *Service) SnapshotStored(ctx context.Context, id string) {
 		}
 		s.ledger.EmitFor(ctx, bothy.EventSnapshotStored, n.SandboxID, n.ProjectID, map[string]string{"snapshot_id": id, "durable": string(n.Durable)})
 	}
-}
-
-// SnapshotDamaged emits an event that the object storage had lost pieces of a snapshot, and how
-// many were repaired.
-func (s *Service) SnapshotDamaged(ctx context.Context, id string, found, repaired int) {
-	n, err := s.o.Store.Snapshot(ctx, id)
-	if err != nil {
-		return // it has no record any more
-	}
-	typ := bothy.EventSnapshotDamaged
-	if repaired == found {
-		typ = bothy.EventSnapshotRepaired
-	}
-	s.ledger.EmitFor(ctx, typ, n.SandboxID, n.ProjectID, map[string]string{"snapshot_id": id, "pieces": strconv.Itoa(found), "repaired": strconv.Itoa(repaired)})
 }
 
 // checkWait returns an error if the requested durability cannot be reached.

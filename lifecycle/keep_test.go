@@ -147,35 +147,6 @@ func TestSnapshotBecomesDurable(t *testing.T) {
 	w.wantStoredEvents(n.ID, 1)
 }
 
-// An event reports objects that the storage had lost, unless the snapshot is gone.
-func TestRepairsAreReported(t *testing.T) {
-	w, _ := remoteWorld(t)
-	b := w.create(bothy.SandboxCreate{})
-	n, err := w.Pause(w.me(), b.ID, bothy.PauseOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.SnapshotDamaged(t.Context(), n.ID, 2, 2)
-	w.SnapshotDamaged(t.Context(), n.ID, 3, 1)
-	w.SnapshotDamaged(t.Context(), "snpgone", 1, 0)
-	events, err := w.store.Events(t.Context(), "mine", 0, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range events {
-		if e.Type == bothy.EventSnapshotRepaired || e.Type == bothy.EventSnapshotDamaged {
-			got = append(got, e.Type+" "+e.Data["pieces"]+" "+e.Data["repaired"])
-			if e.SandboxID != b.ID || e.Data["snapshot_id"] != n.ID {
-				t.Errorf("the event is of another sandbox: %+v", e)
-			}
-		}
-	}
-	if want := []string{"snapshot.repaired 2 2", "snapshot.damaged 3 1"}; !slices.Equal(got, want) {
-		t.Errorf("the events report %q, want %q", got, want)
-	}
-}
-
 func (w *world) wantStoredEvents(id string, want int) {
 	w.t.Helper()
 	events, err := w.store.Events(w.t.Context(), "mine", 0, 1000)

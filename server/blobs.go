@@ -56,11 +56,13 @@ func (s *Server) openBlobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if p := bucket.Location.Ignored; p != "" {
+		s.log.Warn("a parameter in the setting blobs has no effect any more: remove it", "parameter", p)
+	}
 	if err := s.claim(ctx, bucket, len(stored) > 0); err != nil {
 		return err
 	}
 	background, stop := context.WithCancel(context.Background())
-	bucket.SetRepairs(s3.Repairs{Copies: s.copies, OnDamage: func(d s3.Damage) { s.damaged(background, d) }})
 	blobs, err := s3.Open(root, bucket, s3.Options{
 		Kind: snapshotKind, State: objectState(s.config.Home),
 		CacheBytes: s.config.Snapshots.CacheMB << 20, MinFree: s.config.Snapshots.MinFreeDiskMB << 20,
@@ -92,10 +94,6 @@ func (s *Server) objectStorage() telemetry.ObjectStorage {
 	o := telemetry.ObjectStorage{Available: s.bucket.Answers() && s.bucket.Usable() == nil}
 	if blobs, ok := s.blobs.(*s3.Store); ok {
 		o.Kinds = append(o.Kinds, objectKind(snapshotKind, blobs.Reading()))
-	}
-	for _, kind := range s.storedKinds() {
-		n := s.bucket.Counts(kind)
-		o.Pieces = append(o.Pieces, telemetry.ObjectPieces{Kind: kind, Checked: n.Checked, Damaged: n.Damaged, Repaired: n.Repaired})
 	}
 	return o
 }

@@ -21,7 +21,6 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/middleware"
-	"github.com/bothy-dev/bothy/blob/s3"
 	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/e2b"
@@ -182,7 +181,7 @@ func (s *Server) openCluster(ctx context.Context) error {
 	s.api.SetPeers(router)
 	s.trees = cluster.NewTrees(s.hosts, authority, s.openShared)
 	s.cluster.Mover = s.newMover(gate, router)
-	s.pieces = cluster.Pieces{Router: router, Read: s.readPiece, Max: s3.MaxPiece}
+	s.router = router
 	s.mayTake = router.MayTake
 	s.hosts.SetFigures(s.figures)
 	s.metrics.Cluster(s.asHost)
@@ -234,9 +233,9 @@ func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) {
 // on duty, until stop is called.
 func (s *Server) runCluster() (stop func()) {
 	if s.hosts == nil {
-		return s.inBackground(s.runAlone, "cannot resume the sandboxes that the host lost")
+		return s.inBackground(s.resumeLost, "cannot resume the sandboxes that the host lost")
 	}
-	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations, s.cluster.Mover, s.trees, &s.pieces))
+	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations, s.cluster.Mover, s.trees))
 	s.log.Info("host of a cluster", "name", s.config.Cluster.Name, "listen", s.peers.Addr().String())
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -262,7 +261,6 @@ func (s *Server) runCluster() (stop func()) {
 	running.Go(func() { s.cluster.Mover.Drain(ctx) })
 	running.Go(func() { s.dropMoved(ctx) })
 	running.Go(func() { s.runObjects(ctx) })
-	running.Go(func() { s.runScrub(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
@@ -277,14 +275,6 @@ func (s *Server) runCluster() (stop func()) {
 // resumeLostEvery is how often a server without a cluster looks for sandboxes that its host
 // lost.
 const resumeLostEvery = 3 * time.Second
-
-// runAlone does what a server without a cluster does in the background.
-func (s *Server) runAlone(ctx context.Context) error {
-	var scrubbing sync.WaitGroup
-	defer scrubbing.Wait()
-	scrubbing.Go(func() { s.runScrub(ctx) })
-	return s.resumeLost(ctx)
-}
 
 // resumeLost resumes the sandboxes whose machines were gone when a server without a cluster
 // started.

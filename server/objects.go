@@ -43,10 +43,11 @@ type treeFile struct {
 	size int64
 }
 
-// fetchTree writes the files of a tree into a folder: from the object storage, which is repaired if
-// it is damaged, or, if that lacks them or cannot be reached, from another host. The caller verifies
-// their checksums.
+// fetchTree writes the files of a tree into a folder: from the object storage or, if that has lost or
+// damaged them or cannot be reached, from another host. Then a host that has them uploads them again.
+// The caller verifies their checksums.
 func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files []treeFile) error {
+	damaged := false
 	if s.bucket != nil && t.StoredAt != nil && !t.Deleting() {
 		err := s.bucket.GetTree(ctx, t.Kind, t.Name, dir, s.config.Snapshots.MinFreeDiskMB<<20)
 		if err == nil {
@@ -55,7 +56,8 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if errors.Is(err, fs.ErrNotExist) && bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged { // as after a change of storage: have it uploaded again
+		damaged = bothy.ErrorCode(err) == bothy.CodeSnapshotDamaged
+		if errors.Is(err, fs.ErrNotExist) && !damaged { // as after a change of storage
 			err = errors.Join(err, s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil))
 		}
 		s.log.Warn("cannot fetch a tree from the object storage; asking the other hosts", "kind", t.Kind, "name", t.Name, "error", err)
@@ -67,6 +69,9 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 		if err := s.trees.Fetch(ctx, t.Host, t.Kind, t.Name, f.name, filepath.Join(dir, f.name), f.size); err != nil {
 			return err
 		}
+	}
+	if damaged { // until another host has given a copy, the stored tree may be the only one
+		return s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil)
 	}
 	return nil
 }

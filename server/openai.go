@@ -50,7 +50,7 @@ type sharedFiles struct {
 
 // Read implements bothy.FileService.
 func (f sharedFiles) Read(ctx context.Context, id, path, user string) (io.ReadCloser, *bothy.FileInfo, error) {
-	if router := f.s.pieces.Router; router != nil && !f.s.lifecycle.Here(id) {
+	if router := f.s.router; router != nil && !f.s.lifecycle.Here(id) {
 		if content, info, found, err := router.ReadFile(ctx, id, path, user); found || err != nil {
 			return content, info, err
 		}

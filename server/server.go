@@ -91,14 +91,12 @@ type Server struct {
 	// shared records the files that hosts share, and trees fetches them.
 	shared store.Shared
 	trees  *cluster.Trees
-	pieces cluster.Pieces
+	router *cluster.Router
 	peers  net.Listener
 	logins *session.Store
 	e2b    *e2b.Door // nil if E2B's clients are not served
 	// onDuty is set while this host does the work that one host does for all.
 	onDuty atomic.Bool
-	// verify receives when this host is asked to verify the object storage.
-	verify chan struct{}
 
 	// storeLost is closed when another server has taken the database; nil if none can.
 	storeLost <-chan struct{}
@@ -111,8 +109,8 @@ type Server struct {
 
 	// storing locks a tree while it is uploaded.
 	storing keylock.Locks
-	// spoiled are the trees whose files are damaged on this host, by kind and name in the object
-	// storage, with the time.Time when that was found.
+	// spoiled are the trees whose files are damaged on this host, by kind and name, with the
+	// time.Time when that was found.
 	spoiled sync.Map
 
 	// missing counts the audit records that the database has lost.
@@ -135,7 +133,7 @@ type Options struct {
 // New opens the components of a server, and locks its home until Close. On an error everything
 // is closed again.
 func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error) {
-	s := &Server{config: c, version: o.Version, log: o.Log, verify: make(chan struct{}, 1)}
+	s := &Server{config: c, version: o.Version, log: o.Log}
 	defer func() {
 		if err != nil {
 			s.notStarted(err)

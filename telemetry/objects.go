@@ -8,14 +8,6 @@ type ObjectStorage struct {
 	// Available says that the storage answered when it was asked last, and is this server's.
 	Available bool
 	Kinds     []ObjectKind
-	Pieces    []ObjectPieces
-}
-
-// ObjectPieces are the pieces there of one kind. Checked were read to verify them, Damaged were
-// wrong or missing, and Repaired were written again.
-type ObjectPieces struct {
-	Kind                       string
-	Checked, Damaged, Repaired int64
 }
 
 // ObjectKind is one kind of what is carried there, such as snapshots.
@@ -55,16 +47,6 @@ var objectMetrics = []struct {
 	{objectDesc("bothy_fetch_bytes_total", "Bytes of what was fetched from the object storage, as they lie there."), prometheus.CounterValue, func(k ObjectKind) float64 { return float64(k.FetchBytes) }},
 }
 
-// pieceMetrics are those of the pieces of each kind.
-var pieceMetrics = []struct {
-	desc  *prometheus.Desc
-	value func(ObjectPieces) int64
-}{
-	{objectDesc("bothy_objects_checked_total", "Pieces in the object storage that this server read to verify them."), func(k ObjectPieces) int64 { return k.Checked }},
-	{objectDesc("bothy_objects_damaged_total", "Pieces that were wrong or missing in the object storage."), func(k ObjectPieces) int64 { return k.Damaged }},
-	{objectDesc("bothy_objects_repaired_total", "Pieces that were wrong or missing in the object storage and were written there again."), func(k ObjectPieces) int64 { return k.Repaired }},
-}
-
 func objectDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, []string{"kind"}, nil)
 }
@@ -73,9 +55,6 @@ func objectDesc(name, help string) *prometheus.Desc {
 func (c *objectCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- availableDesc
 	for _, m := range objectMetrics {
-		ch <- m.desc
-	}
-	for _, m := range pieceMetrics {
 		ch <- m.desc
 	}
 }
@@ -87,11 +66,6 @@ func (c *objectCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, k := range now.Kinds {
 		for _, m := range objectMetrics {
 			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(k), k.Kind)
-		}
-	}
-	for _, k := range now.Pieces {
-		for _, m := range pieceMetrics {
-			ch <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(m.value(k)), k.Kind)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestObjectStorage(t *testing.T) {
 	asked := 0
 	now := telemetry.ObjectStorage{Available: true, Kinds: []telemetry.ObjectKind{{
 		Kind: "snapshots", Pending: 2, Oldest: 1.5, Uploads: 3, UploadFailures: 4, UploadBytes: 5, Fetches: 6, FetchFailures: 7, FetchBytes: 8,
-	}}, Pieces: []telemetry.ObjectPieces{{Kind: "templates", Checked: 11, Damaged: 9, Repaired: 10}}}
+	}}}
 	m.ObjectStorage(func() telemetry.ObjectStorage { asked++; return now })
 	scrape := func() string {
 		w := httptest.NewRecorder()
@@ -28,7 +28,6 @@ func TestObjectStorage(t *testing.T) {
 		"bothy_object_storage_available 1", `bothy_uploads_pending{kind="snapshots"} 2`, `bothy_upload_oldest_seconds{kind="snapshots"} 1.5`,
 		`bothy_uploads_total{kind="snapshots"} 3`, `bothy_upload_failures_total{kind="snapshots"} 4`, `bothy_upload_bytes_total{kind="snapshots"} 5`,
 		`bothy_fetches_total{kind="snapshots"} 6`, `bothy_fetch_failures_total{kind="snapshots"} 7`, `bothy_fetch_bytes_total{kind="snapshots"} 8`,
-		`bothy_objects_damaged_total{kind="templates"} 9`, `bothy_objects_repaired_total{kind="templates"} 10`, `bothy_objects_checked_total{kind="templates"} 11`,
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {
 			t.Errorf("there is no line %q", line)

@@ -1,8 +1,7 @@
 // Package s3 stores trees of files in object storage with the API of Amazon S3, with a folder
 // of this host as a cache. A tree is cut into chunks named by their SHA-256. An index that
 // lists them is written last, and only if there is none yet, so a tree is stored completely or
-// not at all. Everything read is verified against its checksum, and what is damaged or missing is
-// written again from copies on hosts, if there are any.
+// not at all. Everything read is verified against its checksum.
 //
 //	bothy.json                  who owns the bucket
 //	KIND/NAME/index.json        the files of a tree, and the chunks they consist of
@@ -41,7 +40,6 @@ type Bucket struct {
 	sse      encrypt.ServerSide
 	creds    *credentials.Credentials
 	slots    chan struct{} // limits chunks in flight
-	repairs  Repairs
 
 	// silent is set while the storage does not respond.
 	silent atomic.Bool
@@ -50,8 +48,6 @@ type Bucket struct {
 	unfit error // why nothing may be read or written
 	place string
 	since time.Time
-
-	counts map[string]Counts // by kind
 }
 
 // ErrUnavailable means that the storage could not be reached, or temporarily failed.
@@ -89,7 +85,7 @@ func OpenBucket(l *Location) (*Bucket, error) {
 		}
 		transport.TLSClientConfig.RootCAs = pool
 	}
-	b := &Bucket{Location: l, counts: map[string]Counts{}, slots: make(chan struct{}, chunksAtOnce), creds: chain(l), unfit: fmt.Errorf("%w: it was not reached yet", ErrUnavailable)}
+	b := &Bucket{Location: l, slots: make(chan struct{}, chunksAtOnce), creds: chain(l), unfit: fmt.Errorf("%w: it was not reached yet", ErrUnavailable)}
 	var err error
 	switch l.Encryption {
 	case "AES256":

@@ -3,6 +3,8 @@ package s3
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,26 +26,22 @@ var decoder = sync.OnceValue(func() *zstd.Decoder {
 	return d
 })
 
-// download writes the files of a tree into dir and verifies the checksum of each chunk. copies
-// replaces damaged ones.
-func (b *Bucket) download(ctx context.Context, kind, name string, i *index, dir string, guard *disk.Guard, copies copies) error {
+// download writes the files of a tree into dir and verifies the checksum of each chunk.
+func (b *Bucket) download(ctx context.Context, kind, name string, i *index, dir string, guard *disk.Guard) error {
 	for _, d := range i.Folders {
 		if err := os.MkdirAll(filepath.Join(dir, d.Name), d.Mode); err != nil {
 			return err
 		}
 	}
 	for n := range i.Files {
-		if err := b.downloadFile(ctx, kind, name, &i.Files[n], dir, guard, copies); err != nil {
+		if err := b.downloadFile(ctx, kind, name, &i.Files[n], dir, guard); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// copies returns the correct bytes of a chunk that is damaged in the bucket.
-type copies func(ctx context.Context, f *file, c *chunk) ([]byte, error)
-
-func (b *Bucket) downloadFile(ctx context.Context, kind, name string, f *file, dir string, guard *disk.Guard, copies copies) error {
+func (b *Bucket) downloadFile(ctx context.Context, kind, name string, f *file, dir string, guard *disk.Guard) error {
 	w, err := os.OpenFile(filepath.Join(dir, f.Name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, f.Mode)
 	if err != nil {
 		return err
@@ -59,21 +57,16 @@ func (b *Bucket) downloadFile(ctx context.Context, kind, name string, f *file, d
 			if err != nil {
 				return err
 			}
-			return b.downloadChunk(ctx, kind, name, f, c, w, copies)
+			return b.downloadChunk(ctx, kind, name, f, c, w)
 		})
 	}
 	return errors.Join(err, w.Close())
 }
 
-func (b *Bucket) downloadChunk(ctx context.Context, kind, name string, f *file, c *chunk, w *os.File, copies copies) error {
+func (b *Bucket) downloadChunk(ctx context.Context, kind, name string, f *file, c *chunk, w *os.File) error {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	data, err := b.chunkTwice(ctx, kind, name, c, *buf)
-	if isDamage(err) && ctx.Err() == nil {
-		if copied, cerr := copies(ctx, f, c); cerr == nil {
-			data, err = copied, nil
-		}
-	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return damaged(name, "a chunk of %s is missing", f.Name).Because(err)
 	}
@@ -106,7 +99,7 @@ func (b *Bucket) chunk(ctx context.Context, kind, name string, c *chunk, buf []b
 			return nil, damaged(name, "a chunk of it cannot be decompressed").Because(err)
 		}
 	}
-	if !c.is(data) {
+	if sum := sha256.Sum256(data); int64(len(data)) != c.Size || hex.EncodeToString(sum[:]) != c.SHA256 {
 		return nil, damaged(name, "the checksum of a chunk is wrong").Because(fmt.Errorf("%s", c.object()))
 	}
 	return data, nil

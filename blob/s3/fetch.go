@@ -93,9 +93,7 @@ func (s *Store) fetch(ctx context.Context, name string) error {
 	defer d.Discard()
 	begun := time.Now()
 	guard := &disk.Guard{Dir: s.root, Min: s.o.MinFree}
-	r := s.bucket.repair(s.o.Kind, name)
-	defer r.report()
-	if err := s.bucket.download(ctx, s.o.Kind, name, i, d.Dir(), guard, r.chunk); err != nil {
+	if err := s.bucket.download(ctx, s.o.Kind, name, i, d.Dir(), guard); err != nil {
 		return err
 	}
 	// A cancelled fetch may have completed after all.

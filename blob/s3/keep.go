@@ -179,7 +179,7 @@ func (s *Store) carry(u *upload, name string) error {
 			return fmt.Errorf("cannot upload what the tree needs: %w", err)
 		}
 	}
-	i, text, err := s.bucket.upload(u.ctx, s.o.Kind, name, dir)
+	i, text, err := s.bucket.upload(u.ctx, s.o.Kind, name, dir, false)
 	if err != nil {
 		return err
 	}

@@ -31,8 +31,8 @@ type Location struct {
 	// Credentials is a file in the format of ~/.aws/credentials, and Profile a section of it;
 	// empty means the usual places.
 	Credentials, Profile string
-	// VerifyDays is how many days are between verifications of what is stored; 0 means none.
-	VerifyDays int
+	// Ignored is a parameter that has no effect any more, if one is given.
+	Ignored string
 }
 
 // amazon is the default endpoint.
@@ -40,8 +40,11 @@ const amazon = "s3.amazonaws.com"
 
 var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 
+// verifyDays is a parameter of earlier versions, which regularly verified what is stored.
+const verifyDays = "verify_days"
+
 // parameters are the allowed query parameters.
-var parameters = []string{"endpoint", "region", "path_style", "ca_file", "sse", "kms_key", "credentials", "profile", "verify_days"}
+var parameters = []string{"endpoint", "region", "path_style", "ca_file", "sse", "kms_key", "credentials", "profile"}
 
 // ParseLocation parses s3://BUCKET/PREFIX?endpoint=…&region=….
 func ParseLocation(text string) (*Location, error) {
@@ -61,6 +64,11 @@ func ParseLocation(text string) (*Location, error) {
 	if err != nil {
 		return nil, invalid("the query of the URL in blobs is invalid").WithHint("Write it as in s3://BUCKET?endpoint=https://HOST&region=REGION.")
 	}
+	ignored := ""
+	if q.Has(verifyDays) {
+		ignored = verifyDays
+		q.Del(verifyDays)
+	}
 	for key, values := range q {
 		if !slices.Contains(parameters, key) {
 			return nil, invalid("blobs has an unknown parameter %q", key).WithHint("The parameters are %s.", strings.Join(parameters, ", "))
@@ -72,7 +80,7 @@ func ParseLocation(text string) (*Location, error) {
 	l := &Location{
 		Bucket: u.Host, Prefix: strings.Trim(u.Path, "/"), Endpoint: amazon, TLS: true, Region: q.Get("region"),
 		CAFile: q.Get("ca_file"), Encryption: q.Get("sse"), KMSKey: q.Get("kms_key"),
-		Credentials: q.Get("credentials"), Profile: q.Get("profile"), VerifyDays: 1,
+		Credentials: q.Get("credentials"), Profile: q.Get("profile"), Ignored: ignored,
 	}
 	if l.Prefix != "" {
 		l.Prefix += "/"
@@ -85,11 +93,6 @@ func ParseLocation(text string) (*Location, error) {
 	if v := q.Get("path_style"); v != "" {
 		if l.PathStyle, err = strconv.ParseBool(v); err != nil {
 			return nil, invalid("blobs has path_style=%s", v).WithHint("Give true or false.")
-		}
-	}
-	if v := q.Get("verify_days"); v != "" {
-		if l.VerifyDays, err = strconv.Atoi(v); err != nil || l.VerifyDays < 0 || l.VerifyDays > 365 {
-			return nil, invalid("blobs has verify_days=%s", v).WithHint("Give a number of days up to 365, or 0 to verify nothing.")
 		}
 	}
 	return l, l.check()

@@ -25,18 +25,17 @@ func TestLocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Location{Bucket: "a-bucket", Prefix: "some/prefix/", Endpoint: "s3.example.org:9000", TLS: true, Region: "eu-1", PathStyle: true, Encryption: "aws:kms", KMSKey: "k", VerifyDays: 7}
+	want := Location{Bucket: "a-bucket", Prefix: "some/prefix/", Endpoint: "s3.example.org:9000", TLS: true, Region: "eu-1", PathStyle: true, Encryption: "aws:kms", KMSKey: "k", Ignored: "verify_days"}
 	if *l != want {
 		t.Errorf("got %+v", *l)
 	}
-	if l, err := ParseLocation("s3://bucket"); err != nil || l.Prefix != "" || l.Endpoint != amazon || !l.TLS || l.VerifyDays != 1 {
+	if l, err := ParseLocation("s3://bucket"); err != nil || l.Prefix != "" || l.Endpoint != amazon || !l.TLS || l.Ignored != "" {
 		t.Errorf("the shortest URL: %+v, %v", l, err)
 	}
 	for _, bad := range []string{
 		"", "bucket", "https://bucket", "s3://", "s3://B", "s3://x", "s3://a_bucket", "s3://user:secret@bucket", "s3://bucket#x",
 		"s3://bucket?endpoint=s3.example.org", "s3://bucket?endpoint=ftp://h", "s3://bucket?endpoint=https://h/path", "s3://bucket?endpoint=https://u:secret@h",
 		"s3://bucket?endpont=https://h", "s3://bucket?region=a&region=b", "s3://bucket?path_style=perhaps", "s3://bucket?sse=rot13",
-		"s3://bucket?verify_days=-1", "s3://bucket?verify_days=366", "s3://bucket?verify_days=often",
 		"s3://bucket?kms_key=k", "s3://bucket?sse=AES256&kms_key=k", "s3://bucket?profile=p", "s3://bucket?ca_file=/not/there", "s3://bucket?%zz",
 	} {
 		_, err := ParseLocation(bad)

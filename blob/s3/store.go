@@ -355,16 +355,6 @@ func (s *Store) indexOf(ctx context.Context, name string) (*index, error) {
 		return nil, err
 	}
 	i, text, err := s.bucket.index(ctx, s.o.Kind, name)
-	if isDamage(err) {
-		missing := errors.Is(err, fs.ErrNotExist)
-		r := s.bucket.repair(s.o.Kind, name)
-		if i, text, err = r.index(ctx, err); err == nil {
-			r.putIndex(ctx, text)
-		}
-		if err == nil || !missing { // otherwise there may be no such tree
-			r.report()
-		}
-	}
 	if err != nil {
 		return nil, err
 	}

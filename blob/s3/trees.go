@@ -5,52 +5,40 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/disk"
 )
 
-// PutTree stores the files of a folder as a tree, completely or not at all. If the name exists,
-// its tree stays: the caller ensures that a name always has the same contents, and that the files
-// are intact, since from then on they are the truth.
+// PutTree stores the files of a folder as a tree, completely or not at all. A tree that exists is
+// written again, since it may be damaged: the caller ensures that a name always has the same
+// contents, and that the files are intact.
 func (b *Bucket) PutTree(ctx context.Context, kind, name, dir string) error {
 	if err := b.Usable(); err != nil {
 		return err
 	}
 	_, _, err := b.index(ctx, kind, name)
-	if isDamage(err) {
-		if !errors.Is(err, fs.ErrNotExist) {
-			// The chunks that it named stay, and are reused.
-			if err := b.remove(ctx, b.key(kind, name, indexName)); err != nil {
-				return err
-			}
-		}
-		_, _, err = b.upload(ctx, kind, name, dir)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing && bothy.ErrorCode(err) != bothy.CodeSnapshotDamaged {
+		return err
 	}
-	if errors.Is(err, fs.ErrExist) {
+	_, _, err = b.upload(ctx, kind, name, dir, !missing)
+	if errors.Is(err, fs.ErrExist) { // another host has been faster
 		return nil
 	}
 	return err
 }
 
-// GetTree writes the files of a tree into a folder, verifies their checksums, repairs the tree
-// in the bucket if it is damaged, and leaves the given number of bytes of the disk free. A missing
-// tree is fs.ErrNotExist.
+// GetTree writes the files of a tree into a folder, verifies their checksums, and leaves the given
+// number of bytes of the disk free. A missing tree is fs.ErrNotExist.
 func (b *Bucket) GetTree(ctx context.Context, kind, name, dir string, free int64) error {
 	if err := b.Usable(); err != nil {
 		return err
 	}
-	r := b.repair(kind, name)
-	defer r.report()
 	i, _, err := b.index(ctx, kind, name)
-	if isDamage(err) && !errors.Is(err, fs.ErrNotExist) {
-		var text []byte
-		if i, text, err = r.index(ctx, err); err == nil {
-			r.putIndex(ctx, text)
-		}
-	}
 	if err != nil {
 		return err
 	}
-	return b.download(ctx, kind, name, i, dir, &disk.Guard{Dir: dir, Min: free}, r.chunk)
+	return b.download(ctx, kind, name, i, dir, &disk.Guard{Dir: dir, Min: free})
 }
 
 // RemoveTree deletes a tree. Removing a missing tree is not an error.

@@ -31,14 +31,18 @@ var encoder = sync.OnceValue(func() *zstd.Encoder {
 })
 
 // upload uploads the tree in dir and returns its index once that is stored. It reuses the
-// chunks of an interrupted upload, so it may be repeated at any time.
-func (b *Bucket) upload(ctx context.Context, kind, name, dir string) (*index, []byte, error) {
+// chunks of an interrupted upload, so it may be repeated at any time. With replace, it writes
+// everything again, also the index.
+func (b *Bucket) upload(ctx context.Context, kind, name, dir string, replace bool) (*index, []byte, error) {
 	if err := failpoint.Hit("s3.upload"); err != nil {
 		return nil, nil, err
 	}
-	there, err := b.list(ctx, b.key(kind, name)+"/")
-	if err != nil {
-		return nil, nil, err
+	var there map[string]int64
+	if !replace {
+		var err error
+		if there, err = b.list(ctx, b.key(kind, name)+"/"); err != nil {
+			return nil, nil, err
+		}
 	}
 	i, err := scan(dir)
 	if err != nil {
@@ -59,7 +63,7 @@ func (b *Bucket) upload(ctx context.Context, kind, name, dir string) (*index, []
 	if err != nil {
 		return nil, nil, err
 	}
-	err = b.put(ctx, b.key(kind, name, indexName), text, true)
+	err = b.put(ctx, b.key(kind, name, indexName), text, !replace)
 	if errors.Is(err, fs.ErrExist) {
 		return b.sameTree(ctx, kind, name, i)
 	}

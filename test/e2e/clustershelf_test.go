@@ -189,9 +189,8 @@ func TestHostsFetchTemplatesFromObjectStorage(t *testing.T) {
 	}
 }
 
-// A template that the object storage has damaged is fetched all the same, and repaired there with what
-// another host has.
-func TestHostsRepairATemplateInTheObjectStorage(t *testing.T) {
+// A template that the object storage has damaged is fetched from another host, which uploads it again.
+func TestHostsUploadADamagedTemplateAgain(t *testing.T) {
 	t.Parallel()
 	names := []string{"one", "two"}
 	hosts, objects := newStoringOwnHosts(t, names...)
@@ -211,7 +210,8 @@ func TestHostsRepairATemplateInTheObjectStorage(t *testing.T) {
 	}
 	only(t, hosts, names, "two")
 	two.newBox(t, bothy.SandboxCreate{Template: bare, MemoryMB: 64}).usable()
-	two.logged(t, "repaired damaged pieces in the object storage.*kind=templates.*repaired=2", 1)
+	two.logged(t, "cannot fetch a tree from the object storage; asking the other hosts.*kind=templates", 1)
+	one.logged(t, "uploaded to the object storage.*kind=templates", 2)
 	for key, want := range was {
 		if objects.Get(t, "bothy", key) != want {
 			t.Errorf("%s is not what it was", key)

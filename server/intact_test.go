@@ -7,17 +7,17 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -111,7 +111,6 @@ type storingHosts struct {
 	files map[string]string
 	// trees are what the bucket has of each kind once it is uploaded.
 	trees map[string]string
-	log   bytes.Buffer // of the second host
 }
 
 // places of buckets are in no database here.
@@ -156,17 +155,7 @@ func newStoringHosts(t *testing.T) *storingHosts {
 	url, known := h.objects.Bucket(t, "bothy"), &onePlace{}
 	records := &recordsOf{snapshots: []*bothy.Snapshot{{ID: "snpone", SandboxID: "sbx", Durable: bothy.DurableStore}}}
 	h.one = h.host("one", url, known, records, slog.DiscardHandler)
-	h.two = h.host("two", url, known, records, slog.NewTextHandler(&h.log, nil))
-	// The network between hosts is tested in package cluster.
-	h.two.bucket.SetRepairs(s3.Repairs{
-		OnDamage: func(d s3.Damage) { h.two.damaged(context.Background(), d) },
-		Copies: func(ctx context.Context, p s3.Piece, good func([]byte) bool) error {
-			if err := h.two.copies(ctx, p, good); err == nil || h.one == nil {
-				return err
-			}
-			return h.one.copies(ctx, p, good)
-		},
-	})
+	h.two = h.host("two", url, known, records, slog.DiscardHandler)
 	return h
 }
 
@@ -276,83 +265,124 @@ func (h *storingHosts) damage(how, key string) {
 	}
 }
 
-// A host verifies trees of every kind and repairs them with the copies of another host, also their
-// indexes. If there is no copy, it says which piece of what is lost, and what to do.
-func TestScrubEveryKind(t *testing.T) {
+// What the object storage has damaged or lost comes from another host, which uploads it again.
+func TestDamagedTreesComeFromAnotherHost(t *testing.T) {
 	h := newStoringHosts(t)
 	h.fill()
 	h.upload()
-	kinds := h.two.storedKinds()
-	if len(kinds) != 3 || !slices.Equal(slices.Sorted(maps.Keys(h.trees)), slices.Sorted(slices.Values(kinds))) {
-		t.Fatalf("kinds are %q", kinds)
-	}
-	damaged := int64(0)
-	for _, how := range []string{"a flipped bit", "cut short", "missing"} {
-		for _, part := range []string{"piece", "index"} {
-			was := map[string]map[string]string{}
-			for _, kind := range kinds {
-				was[kind] = h.stored(kind)
-				key := kind + "/" + h.trees[kind] + "/index.json"
-				if part == "piece" {
-					key = h.large(kind)
-				}
+	away := h.connect()
+	for _, kind := range treeKinds {
+		was := h.stored(kind)
+		for _, how := range []string{"a flipped bit", "cut short", "missing"} {
+			for part, key := range map[string]string{"piece": h.large(kind), "index": kind + "/" + h.trees[kind] + "/index.json"} {
 				h.damage(how, key)
-			}
-			damaged++
-			must(t, h.two.scrub(t.Context(), always))
-			for _, kind := range kinds {
-				if !maps.Equal(h.stored(kind), was[kind]) {
-					t.Errorf("%s of %s, %s: it is not what it was", part, kind, how)
+				if err := h.fetch(kind); err != nil {
+					t.Fatalf("%s of %s, %s: %v", part, kind, how, err)
 				}
-				if n := h.two.bucket.Counts(kind); n.Damaged != damaged || n.Repaired != damaged || n.Checked < damaged {
-					t.Errorf("%s of %s, %s: %+v", part, kind, how, n)
+				if h.record(kind).StoredAt != nil {
+					t.Errorf("%s of %s, %s: it counts as stored", part, kind, how)
+				}
+				must(t, h.one.storeTrees(t.Context()))
+				if h.record(kind).StoredAt == nil || !maps.Equal(h.stored(kind), was) {
+					t.Errorf("%s of %s, %s: it was not uploaded again", part, kind, how)
 				}
 			}
-		}
-	}
-	for _, p := range h.two.objectStorage().Pieces {
-		if n := h.two.bucket.Counts(p.Kind); p.Damaged != n.Damaged || p.Repaired != n.Repaired || p.Checked != n.Checked {
-			t.Errorf("the metrics say %+v, the bucket %+v", p, n)
 		}
 	}
 
-	h.one = nil
-	h.log.Reset()
-	was := map[string]map[string]string{}
-	for _, kind := range kinds {
-		h.damage("a flipped bit", h.large(kind))
-		was[kind] = h.stored(kind)
-	}
-	must(t, h.two.scrub(t.Context(), always))
-	for _, kind := range kinds {
-		if !maps.Equal(h.stored(kind), was[kind]) {
-			t.Errorf("%s without a copy: the bucket was changed", kind)
+	// While no other host has a copy, it stays as it is, and is whole once the object is restored.
+	away()
+	for _, kind := range treeKinds {
+		key := h.large(kind)
+		was := h.objects.Get(t, "bothy", key)
+		h.damage("a flipped bit", key)
+		if err := h.fetch(kind); bothy.ErrorCode(err) != bothy.CodeStore {
+			t.Errorf("%s without a copy: %v", kind, err)
 		}
-		want := []string{"no host has a copy", "kind=" + kind, "object=" + kind + "/" + h.trees[kind], " at 0", remedies[kind]}
-		if kind == store.TreeTemplates {
-			want = append(want, "mine", imageFile)
+		h.objects.Put(t, "bothy", key, was)
+		if err := h.fetch(kind); err != nil {
+			t.Errorf("%s, which was restored: %v", kind, err)
 		}
-		if !slices.ContainsFunc(strings.Split(h.log.String(), "\n"), func(line string) bool {
-			return !slices.ContainsFunc(want, func(text string) bool { return !strings.Contains(line, text) })
-		}) {
-			t.Errorf("no line has %q:\n%s", want, h.log.String())
-		}
-	}
-	// What nothing needs any more is not verified.
-	at := time.Now()
-	h.shared.mu.Lock()
-	for key, tree := range h.shared.all {
-		tree.UnneededAt = &at
-		h.shared.all[key] = tree
-	}
-	h.shared.mu.Unlock()
-	if trees, err := h.two.storedTrees(t.Context()); err != nil || len(trees) != 1 {
-		t.Errorf("to be verified are %v, %v", trees, err)
 	}
 }
 
-// A file that is damaged on this host is not uploaded, and is not a copy to repair with. Once another
-// host has uploaded an intact one, it is.
+// clusterStore is store.Hosts under a name that none of its methods has.
+type clusterStore interface{ store.Hosts }
+
+// clusterOf is the view that a host has of its cluster.
+type clusterOf struct {
+	clusterStore
+	self        string
+	peers       []bothy.ClusterHost
+	certificate *string
+	key         *[]byte
+}
+
+func (c clusterOf) Self() string { return c.self }
+
+func (c clusterOf) Peers(context.Context) ([]bothy.ClusterHost, error) { return c.peers, nil }
+
+func (c clusterOf) Authority(_ context.Context, create func() (string, []byte, error)) (_ string, _ []byte, err error) {
+	if *c.certificate == "" {
+		*c.certificate, *c.key, err = create()
+	}
+	return *c.certificate, *c.key, err
+}
+
+// openVault seals nothing.
+type openVault struct{}
+
+func (openVault) Seal(plain []byte, _ string) ([]byte, error) { return plain, nil }
+
+func (openVault) Open(sealed []byte, _ string) ([]byte, error) { return sealed, nil }
+
+// connect has the second host reach the first, until away is called.
+func (h *storingHosts) connect() (away func()) {
+	one := clusterOf{self: "one", certificate: new(string), key: new([]byte)}
+	a, err := cluster.OpenAuthority(h.t.Context(), one, openVault{})
+	must(h.t, err)
+	none := http.NotFoundHandler()
+	x := httptest.NewUnstartedServer(cluster.FromPeers(none, none, none, cluster.NewTrees(one, a, h.one.openShared)))
+	x.TLS = a.Server()
+	x.StartTLS()
+	h.t.Cleanup(x.Close)
+	two := one
+	two.self, two.peers = "two", []bothy.ClusterHost{{Name: "one", Address: x.Listener.Addr().String(), State: bothy.HostUp}}
+	a, err = cluster.OpenAuthority(h.t.Context(), two, openVault{})
+	must(h.t, err)
+	h.two.trees = cluster.NewTrees(two, a, h.two.openShared)
+	return x.Close
+}
+
+func (h *storingHosts) record(kind string) *store.Tree {
+	h.t.Helper()
+	r, err := h.shared.Tree(h.t.Context(), kind, h.trees[kind])
+	must(h.t, err)
+	return r
+}
+
+// fetch has the second host fetch the tree of a kind, and compares its checksums.
+func (h *storingHosts) fetch(kind string) error {
+	h.t.Helper()
+	r := h.record(kind)
+	names, err := treeFiles(r)
+	must(h.t, err)
+	var files []treeFile
+	for _, name := range names {
+		f, err := h.one.openShared(kind, r.Name, name)
+		must(h.t, err)
+		info, err := f.Stat()
+		must(h.t, err, f.Close())
+		files = append(files, treeFile{name, info.Size()})
+	}
+	dir := h.t.TempDir()
+	if err := h.two.fetchTree(h.t.Context(), r, dir, files); err != nil {
+		return err
+	}
+	return checkTree(h.t.Context(), r, dir)
+}
+
+// A file that is damaged on this host is not uploaded.
 func TestDamagedFilesStayOnTheirHost(t *testing.T) {
 	h := newStoringHosts(t)
 	h.fill()
@@ -376,9 +406,6 @@ func TestDamagedFilesStayOnTheirHost(t *testing.T) {
 		if n := strings.Count(log.String(), "kind="+kind+" "); n != 1 {
 			t.Errorf("%d lines are about %s:\n%s", n, kind, log.String())
 		}
-		if _, err := h.one.readPiece(t.Context(), cluster.Piece{Kind: kind, Name: h.trees[kind]}); !errors.Is(err, errSpoiled) {
-			t.Errorf("the index of %s: %v", kind, err)
-		}
 		if r, err := h.shared.Tree(t.Context(), kind, h.trees[kind]); err != nil || r.StoredAt != nil {
 			t.Errorf("%s counts as stored: %v", kind, err)
 		}
@@ -387,165 +414,3 @@ func TestDamagedFilesStayOnTheirHost(t *testing.T) {
 		t.Error("the snapshot counts as stored")
 	}
 }
-
-// A host serves pieces of its trees alone.
-func TestPiecesOfTrees(t *testing.T) {
-	h := newStoringHosts(t)
-	h.fill()
-	for what, p := range map[string]cluster.Piece{
-		"an unknown kind":     {Kind: "secrets", Name: "a", File: "secrets.key", Size: 1},
-		"an unknown tree":     {Kind: store.TreeEngines, Name: "other", File: "x", Size: 1},
-		"an unknown index":    {Kind: store.TreeTemplates, Name: "other"},
-		"another file":        {Kind: store.TreeTemplates, Name: h.trees[store.TreeTemplates], File: "manifest.json", Size: 1},
-		"a path that climbs":  {Kind: store.TreeEngines, Name: h.trees[store.TreeEngines], File: "../../secrets.key", Size: 1},
-		"a golden snapshot":   {Kind: oldGoldens, Name: "a-key", File: snapshot.ManifestName, Size: 1},
-		"an unknown snapshot": {Kind: snapshotKind, Name: "snptwo", File: "x", Size: 1},
-	} {
-		if b, err := h.one.readPiece(t.Context(), p); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %q, %v", what, b, err)
-		}
-	}
-	if _, err := h.one.readPiece(t.Context(), cluster.Piece{Kind: store.TreeTemplates, Name: h.trees[store.TreeTemplates], File: imageFile, Size: 1 << 30}); err == nil {
-		t.Error("a piece that is too large is served")
-	}
-}
-
-// The object storage is verified once a day while this host is on duty, and soon after a failure.
-func TestScrubEveryDay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(t.Context())
-		var at []time.Duration
-		var failures int
-		var fail error
-		duty := true
-		begun := time.Now()
-		asked := make(chan struct{}, 1)
-		var mu sync.Mutex
-		go scrubber{
-			every:  24 * time.Hour,
-			onDuty: func() bool { mu.Lock(); defer mu.Unlock(); return duty },
-			asked:  asked,
-			scrub: func(context.Context, func() bool) error {
-				mu.Lock()
-				defer mu.Unlock()
-				at = append(at, time.Since(begun))
-				return fail
-			},
-			failed: func(error) { failures++ },
-		}.run(ctx)
-		runs := func(after time.Duration) (all []time.Duration) {
-			time.Sleep(after)
-			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			all, at, begun = at, nil, time.Now()
-			return all
-		}
-		if got := runs(50 * time.Minute); len(got) != 0 {
-			t.Errorf("soon after the start: %v", got)
-		}
-		if got := runs(20 * time.Minute); len(got) != 1 {
-			t.Errorf("after an hour: %v", got)
-		}
-		got := runs(10 * 24 * time.Hour)
-		if len(got) < 9 || len(got) > 11 {
-			t.Errorf("in ten days: %v", got)
-		}
-		for i := 1; i < len(got); i++ {
-			if d := got[i] - got[i-1]; d < 21*time.Hour || d > 27*time.Hour || d == 24*time.Hour {
-				t.Errorf("between two runs: %v", d)
-			}
-		}
-		mu.Lock()
-		duty = false
-		mu.Unlock()
-		if got := runs(3 * 24 * time.Hour); len(got) != 0 {
-			t.Errorf("off duty: %v", got)
-		}
-		asked <- struct{}{}
-		if got := runs(3 * 24 * time.Hour); len(got) != 1 || got[0] != 0 {
-			t.Errorf("off duty, when asked: %v", got)
-		}
-		mu.Lock()
-		duty, fail = true, errors.New("unavailable")
-		mu.Unlock()
-		if got := runs(6 * time.Hour); len(got) < 5 || failures != len(got) {
-			t.Errorf("while it fails: %v, %d failures", got, failures)
-		}
-		stop()
-		synctest.Wait()
-	})
-}
-
-// A host for which no regular verification is set verifies when it is asked to, on duty or not, and
-// once more if it is asked meanwhile.
-func TestScrubWhenAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(t.Context())
-		s := &Server{bucket: &s3.Bucket{}, verify: make(chan struct{}, 1)}
-		var passes int
-		go scrubber{
-			onDuty: func() bool { return false },
-			asked:  s.verify,
-			scrub: func(_ context.Context, mayGoOn func() bool) error {
-				passes++
-				time.Sleep(time.Minute)
-				if !mayGoOn() {
-					t.Error("it may not go on")
-				}
-				return nil
-			},
-		}.run(ctx)
-		time.Sleep(30 * 24 * time.Hour)
-		if passes != 0 {
-			t.Errorf("it verified %d times without being asked", passes)
-		}
-		s.VerifyObjects()
-		synctest.Wait()
-		for range 3 {
-			s.VerifyObjects()
-		}
-		time.Sleep(30 * 24 * time.Hour)
-		if passes != 2 {
-			t.Errorf("it verified %d times, want 2", passes)
-		}
-		stop()
-		synctest.Wait()
-	})
-}
-
-// It reads no faster than its rate.
-func TestScrubPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
-		for range 8 {
-			if err := scrubPace(t.Context(), 8<<20); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if took := time.Since(begun); took != 64<<20/scrubRate*time.Second {
-			t.Errorf("64 MB took %s", took)
-		}
-	})
-}
-
-// It ends when another host is on duty.
-func TestScrubEndsOffDuty(t *testing.T) {
-	h := newStoringHosts(t)
-	h.fill()
-	h.upload()
-	left := 3
-	must(t, h.two.scrub(t.Context(), func() bool { left--; return left >= 0 }))
-	var checked int64
-	for _, kind := range h.two.storedKinds() {
-		checked += h.two.bucket.Counts(kind).Checked
-	}
-	if checked != 3 {
-		t.Errorf("it read %d pieces, want 3", checked)
-	}
-	if strings.Contains(h.log.String(), "verified") {
-		t.Errorf("it says that it has verified everything:\n%s", h.log.String())
-	}
-}
-
-func always() bool { return true }
