@@ -10,15 +10,16 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// check refuses an invalid webhook.
-func (s *Service) check(w *bothy.Webhook) error {
+// check refuses an invalid webhook, of which events are new. Others may be of types that only an earlier
+// version had.
+func (s *Service) check(w *bothy.Webhook, events []string) error {
 	if n := utf8.RuneCountInString(w.Name); n > 100 {
 		return bothy.Errorf(bothy.CodeInvalid, "name: it has %d characters", n).WithHint("Give 100 at most.")
 	}
 	if s.encoder(w.Format) == nil {
 		return bothy.Errorf(bothy.CodeInvalid, "format: there is no format %q here", w.Format).WithHint("Leave it out, or give %q.", bothy.WebhookStandard)
 	}
-	for _, e := range w.Events {
+	for _, e := range events {
 		if !slices.Contains(bothy.EventTypes, e) {
 			return bothy.Errorf(bothy.CodeInvalid, "events: there are no events of the type %q", e).
 				WithHint("The types are %s.", strings.Join(bothy.EventTypes, ", "))

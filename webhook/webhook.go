@@ -96,7 +96,7 @@ func (s *Service) CreateWebhook(ctx context.Context, req bothy.WebhookCreate) (*
 		ID: "whk_" + random.Hex(8), Name: req.Name, URL: req.URL, Events: req.Events, Enabled: !req.Disabled, Format: req.Format,
 		CreatedAt: time.Now().UTC(), ProjectID: caller.ProjectID,
 	}}
-	if err := s.check(&w.Webhook); err != nil {
+	if err := s.check(&w.Webhook, w.Events); err != nil {
 		return nil, err
 	}
 	if err := s.seal(w, req.Secret); err != nil {
@@ -174,13 +174,15 @@ func (s *Service) UpdateWebhook(ctx context.Context, id string, u bothy.WebhookU
 	if u.URL != nil {
 		w.URL = *u.URL
 	}
+	var events []string
 	if u.Events != nil {
-		w.Events = *u.Events
+		events = *u.Events
+		w.Events = events
 	}
 	if u.Enabled != nil {
 		w.Enabled = *u.Enabled
 	}
-	if err := s.check(&w.Webhook); err != nil {
+	if err := s.check(&w.Webhook, events); err != nil {
 		return nil, err
 	}
 	if u.Secret != nil {

@@ -390,6 +390,28 @@ func TestChangesCountAtOnce(t *testing.T) {
 	})
 }
 
+// A webhook for events of a type that only an earlier version had can still be changed.
+func TestAWebhookForFormerEventsCanBeChanged(t *testing.T) {
+	in(t, func(w *world) {
+		h := w.create(bothy.WebhookCreate{Events: []string{ended}})
+		row, err := w.memory.Webhook(w.ctx, "p", h.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row.Events = []string{"snapshot.damaged"}
+		if err := w.memory.PutWebhook(w.ctx, row); err != nil {
+			t.Fatal(err)
+		}
+		got, err := w.UpdateWebhook(w.ctx, h.ID, bothy.WebhookUpdate{Enabled: new(false)})
+		if err != nil || got.Enabled || !slices.Equal(got.Events, row.Events) {
+			t.Errorf("disabled: %+v, %v", got, err)
+		}
+		if _, err := w.UpdateWebhook(w.ctx, h.ID, bothy.WebhookUpdate{Events: &row.Events}); bothy.ErrorCode(err) != bothy.CodeInvalid {
+			t.Errorf("given such events: %v", err)
+		}
+	})
+}
+
 func TestATestTellsWhatTheReceiverAnswered(t *testing.T) {
 	in(t, func(w *world) {
 		h := w.create(bothy.WebhookCreate{Events: []string{ended}})
