@@ -23,6 +23,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/bounded"
 	"github.com/bothy-dev/bothy/internal/repack"
 )
 
@@ -291,38 +292,32 @@ func (x *exchange) inside(ctx context.Context) (map[string]string, error) {
 	}
 	defer r.Close()
 	sums, skipped, example := map[string]string{}, 0, ""
-	entries, total, length := 0, 0, 0
-	for t := tar.NewReader(&repack.AtMost{R: r, Left: maxMemoryArchive, What: "the folder " + x.st.path}); ; {
-		h, err := t.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		if entries++; entries > maxMemoryEntries {
-			return nil, fmt.Errorf("there are more than %d files and folders in %s", maxMemoryEntries, x.st.path)
-		}
+	total, length := 0, 0
+	err = bounded.Tar(ctx, bounded.Reader(ctx, r, maxMemoryArchive), maxMemoryEntries, func(h *tar.Header, content io.Reader) error {
 		name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
 		if h.Typeflag != tar.TypeReg || name == environments.MarkerPath {
-			continue
+			return nil
 		}
 		if h.Size > maxMemory || !repack.ProperName(name) {
 			skipped, example = skipped+1, name
 			if was, ok := x.agreed[x.st.path+"/"+name]; ok { // not deleted
 				sums[name] = was
 			}
-			continue
+			return nil
 		}
-		b, err := io.ReadAll(t)
+		b, err := bounded.ReadAll(ctx, content, maxMemory)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		sums[name] = sumOf(b)
 		total, length = total+len(b), length+len(name)
 		if total > maxMemories || len(sums) > maxMemoryNumber || length > maxMemoryNames {
-			return nil, fmt.Errorf("there are more than %d memories or %d bytes of memories in %s, or their paths are too long", maxMemoryNumber, maxMemories, x.st.path)
+			return fmt.Errorf("there are more than %d memories or %d bytes of memories, or their paths are too long", maxMemoryNumber, maxMemories)
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the folder %s: %w", x.st.path, err)
 	}
 	if skipped > 0 {
 		x.warn("files cannot be memories, as they are too large or for their names", "number", skipped, "path", fmt.Sprintf("%.300q", example))

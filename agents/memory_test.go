@@ -244,7 +244,7 @@ func TestMemoriesAreLimited(t *testing.T) {
 		want    string
 	}{
 		"empty files of a sandbox": {archive: entries(0), want: "more than"},
-		"large files of a sandbox": {archive: entries(2 << 20), want: "too large"},
+		"large files of a sandbox": {archive: entries(2 << 20), want: "more than 256 MB"},
 		"files of a sandbox":       {archive: entries(512 << 10), want: "more than"},
 		"pages without end": {instead: func(w http.ResponseWriter, r *http.Request) bool {
 			if strings.HasSuffix(r.URL.Path, "/memories") {
@@ -272,7 +272,7 @@ func TestMemoriesAreLimited(t *testing.T) {
 				return false
 			}
 			return true
-		}, want: "too large"},
+		}, want: "more than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := agentstest.New("env_1", testKey, time.Minute)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/bounded"
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
@@ -215,12 +215,9 @@ func (s *session) describe(ctx context.Context) (*description, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := io.ReadAll(io.LimitReader(raw.Body, maxSession+1))
+	b, err := bounded.ReadAll(ctx, raw.Body, maxSession)
 	if err != nil {
-		return nil, err
-	}
-	if len(b) > maxSession {
-		return nil, fmt.Errorf("the service's description of the session has more than %d bytes", maxSession)
+		return nil, fmt.Errorf("the service's description of the session: %w", err)
 	}
 	return describe(b)
 }

@@ -70,7 +70,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 			return struct {
 				io.Reader
 				io.Closer
-			}{&repack.AtMost{R: body, Left: repack.MaxArchive, What: "the archive"}, body}
+			}{bounded.Reader(r.Context(), body, repack.MaxArchive), body}
 		})
 	case strings.HasSuffix(r.URL.Path, "/events") && r.Method == http.MethodGet:
 		read = w.page
@@ -147,7 +147,7 @@ func (w *wire) document(r *http.Request, body io.Reader) ([]byte, error) {
 			return nil, err
 		}
 		defer leave()
-		rest, err := io.ReadAll(&repack.AtMost{R: body, Left: maxDocument - smallAnswer, What: "it"})
+		rest, err := bounded.ReadAll(r.Context(), body, maxDocument-smallAnswer)
 		if err != nil {
 			return nil, err
 		}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/bounded"
 )
 
 // Services are the services behind the API.
@@ -168,19 +169,26 @@ func KeyOf(r *http.Request) string {
 	return key
 }
 
-// maxBody limits the bodies of the control API.
-const maxBody = 4 << 20
+// Limits of the bodies of the control API. A decoded value takes many times its bytes.
+const (
+	maxBody   = 4 << 20
+	maxDepth  = 100
+	maxValues = 100_000
+)
 
 // read decodes a body. An empty one leaves v unchanged.
 func read(w http.ResponseWriter, r *http.Request, v any) error {
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(v)
+	err := bounded.JSON(r.Context(), http.MaxBytesReader(w, r.Body, maxBody), v, bounded.JSONLimits{Bytes: maxBody, Depth: maxDepth, Values: maxValues})
 	var large *http.MaxBytesError
+	var limit *bounded.Error
 	var e *bothy.Error
 	switch {
 	case err == nil || errors.Is(err, io.EOF):
 		return nil
 	case errors.As(err, &large):
 		return bothy.Errorf(bothy.CodeTooLarge, "the body is larger than %d bytes", int64(maxBody))
+	case errors.As(err, &limit):
+		return bothy.Errorf(bothy.CodeTooLarge, "the body has %v", limit)
 	case errors.As(err, &e):
 		return e
 	}

@@ -24,6 +24,22 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
+// A body of few bytes may decode to many values.
+func TestBodiesHaveLimits(t *testing.T) {
+	for body, want := range map[string]bothy.Code{
+		``: "", `{"metadata":{"a":"b"}}`: "", `{"metadata":`: bothy.CodeInvalid,
+		`{"x":[` + strings.Repeat("0,", maxValues) + `0]}`: bothy.CodeTooLarge,
+		strings.Repeat(`[`, maxDepth+1):                    bothy.CodeTooLarge,
+		`{"x":"` + strings.Repeat("x", maxBody) + `"}`:     bothy.CodeTooLarge,
+	} {
+		var v struct{ Metadata map[string]string }
+		err := read(httptest.NewRecorder(), httptest.NewRequest("POST", "/sandboxes", strings.NewReader(body)), &v)
+		if bothy.ErrorCode(err) != want {
+			t.Errorf("%.30s: %v", body, err)
+		}
+	}
+}
+
 func TestPolicy(t *testing.T) {
 	yes, no := true, false
 	for name, c := range map[string]struct {

@@ -56,7 +56,7 @@ func onlyFile(form []byte, boundary string) (path string, content []byte, ok boo
 	if err != nil || params["filename"] == "" {
 		return "", nil, false
 	}
-	content, err = io.ReadAll(part)
+	content, err = io.ReadAll(io.LimitReader(part, maxForm))
 	if err != nil {
 		return "", nil, false
 	}

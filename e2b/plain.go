@@ -2,11 +2,13 @@ package e2b
 
 import (
 	"bytes"
-	"compress/gzip"
+	"context"
 	"encoding/binary"
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/bothy-dev/bothy/internal/bounded"
 )
 
 // plain decompresses calls to the agent's services, which do not support compression, so that
@@ -16,8 +18,8 @@ func plain(r *http.Request) {
 		return
 	}
 	for header, unzipped := range map[string]io.Reader{
-		"Content-Encoding":         &unzipper{from: r.Body},
-		"Connect-Content-Encoding": &unframer{from: r.Body},
+		"Content-Encoding":         bounded.Gunzip(r.Context(), r.Body, maxMessage),
+		"Connect-Content-Encoding": &unframer{ctx: r.Context(), from: r.Body},
 	} {
 		if r.Header.Get(header) == "gzip" {
 			r.Body = struct {
@@ -32,26 +34,10 @@ func plain(r *http.Request) {
 	}
 }
 
-// unzipper reads nothing before the first Read.
-type unzipper struct {
-	from io.Reader
-	z    *gzip.Reader
-}
-
-func (u *unzipper) Read(p []byte) (int, error) {
-	if u.z == nil {
-		z, err := gzip.NewReader(u.from)
-		if err != nil {
-			return 0, err
-		}
-		u.z = z
-	}
-	return u.z.Read(p)
-}
-
 // unframer reads the messages of a stream, each after a flag and its length, and returns them
 // decompressed.
 type unframer struct {
+	ctx  context.Context
 	from io.Reader
 	left []byte
 }
@@ -83,15 +69,9 @@ func (u *unframer) next() error {
 		return io.ErrUnexpectedEOF
 	}
 	if head[0]&compressed != 0 {
-		z, err := gzip.NewReader(bytes.NewReader(message))
-		if err != nil {
+		var err error
+		if message, err = io.ReadAll(bounded.Gunzip(u.ctx, bytes.NewReader(message), maxMessage)); err != nil {
 			return err
-		}
-		if message, err = io.ReadAll(io.LimitReader(z, maxMessage+1)); err != nil {
-			return err
-		}
-		if len(message) > maxMessage {
-			return invalid("a message is larger than %d bytes", maxMessage)
 		}
 	}
 	head[0] &^= compressed

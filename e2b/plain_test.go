@@ -32,15 +32,16 @@ func TestPlain(t *testing.T) {
 		want         string
 		fails        bool
 	}{
-		"a message":         {"/process.Process/List", "Content-Encoding", zipped("one"), "one", false},
-		"a stream":          {"/process.Process/StreamInput", "Connect-Content-Encoding", stream, plainStream, false},
-		"a file":            {"/files", "Content-Encoding", zipped("one"), string(zipped("one")), false},
-		"not compressed":    {"/process.Process/List", "X", []byte("one"), "one", false},
-		"no gzip":           {"/process.Process/List", "Content-Encoding", []byte("one"), "", true},
-		"no gzip, a stream": {"/process.Process/Start", "Connect-Content-Encoding", frame(1, []byte("one")), "", true},
-		"cut":               {"/process.Process/Start", "Connect-Content-Encoding", stream[:len(stream)-1], "", true},
-		"too large":         {"/process.Process/Start", "Connect-Content-Encoding", frame(0, make([]byte, maxMessage+1)), "", true},
-		"too large inside":  {"/process.Process/Start", "Connect-Content-Encoding", bomb, "", true},
+		"a message":          {"/process.Process/List", "Content-Encoding", zipped("one"), "one", false},
+		"a stream":           {"/process.Process/StreamInput", "Connect-Content-Encoding", stream, plainStream, false},
+		"a file":             {"/files", "Content-Encoding", zipped("one"), string(zipped("one")), false},
+		"not compressed":     {"/process.Process/List", "X", []byte("one"), "one", false},
+		"no gzip":            {"/process.Process/List", "Content-Encoding", []byte("one"), "", true},
+		"no gzip, a stream":  {"/process.Process/Start", "Connect-Content-Encoding", frame(1, []byte("one")), "", true},
+		"cut":                {"/process.Process/Start", "Connect-Content-Encoding", stream[:len(stream)-1], "", true},
+		"too large":          {"/process.Process/Start", "Connect-Content-Encoding", frame(0, make([]byte, maxMessage+1)), "", true},
+		"too large unpacked": {"/filesystem.Filesystem/ListDir", "Content-Encoding", zipped(strings.Repeat("0", maxMessage+1)), "", true},
+		"too large inside":   {"/process.Process/Start", "Connect-Content-Encoding", bomb, "", true},
 	} {
 		r := httptest.NewRequest("POST", c.path, bytes.NewReader(c.body))
 		r.Header.Set(c.header, "gzip")

@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"bytes"
-	"compress/gzip"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/bothy-dev/bothy/internal/bounded"
 )
 
 const (
@@ -45,7 +47,7 @@ func scrubBody(res *http.Response, forms []replacement) {
 	partial := res.StatusCode == http.StatusPartialContent
 	src := io.Reader(res.Body)
 	if strings.EqualFold(res.Header.Get("Content-Encoding"), "gzip") && !partial {
-		src = &unzipped{src: res.Body}
+		src = bounded.Gunzip(res.Request.Context(), res.Body, math.MaxInt64) // it is passed on as it arrives
 		res.Header.Del("Content-Encoding")
 		setLength(res, -1)
 	}
@@ -55,7 +57,7 @@ func scrubBody(res *http.Response, forms []replacement) {
 	r := &scrubbedReader{src: src, scrubber: newScrubber(forms, keepLength)}
 	body := &scrubbedBody{Reader: r, src: res.Body, ended: func() { r.scrubber.header(res.Trailer) }}
 	if held {
-		b, err := io.ReadAll(r)
+		b, err := bounded.ReadAll(res.Request.Context(), r, 128*heldAnswer) // a value may be shorter than its placeholder
 		if err == nil {
 			setLength(res, int64(len(b)))
 		}
@@ -95,23 +97,6 @@ func setLength(res *http.Response, n int64) {
 		return
 	}
 	res.Header.Set("Content-Length", strconv.FormatInt(n, 10))
-}
-
-// unzipped decompresses gzip. It reads nothing before the first Read.
-type unzipped struct {
-	src io.Reader
-	zr  *gzip.Reader
-}
-
-func (u *unzipped) Read(p []byte) (int, error) {
-	if u.zr == nil {
-		zr, err := gzip.NewReader(u.src)
-		if err != nil {
-			return 0, err
-		}
-		u.zr = zr
-	}
-	return u.zr.Read(p)
 }
 
 // isText reports whether a placeholder can replace a value in a body: whether nothing in the

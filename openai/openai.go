@@ -15,6 +15,7 @@ import (
 	"strconv"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/bounded"
 )
 
 // Services are the services behind the API.
@@ -102,21 +103,27 @@ func unsupported(format string, args ...any) *bothy.Error {
 	return bothy.Errorf(bothy.CodeUnsupported, format, args...)
 }
 
-// maxBody limits bodies of JSON.
-const maxBody = 1 << 20
+// Limits of bodies of JSON.
+const (
+	maxBody   = 1 << 20
+	maxDepth  = 100
+	maxValues = 100_000
+)
 
 // read decodes a body. An unknown field is refused, so that none is silently dropped.
 func read(w http.ResponseWriter, r *http.Request, v any) error {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	d.DisallowUnknownFields()
-	err := d.Decode(v)
+	err := bounded.JSON(r.Context(), http.MaxBytesReader(w, r.Body, maxBody), v,
+		bounded.JSONLimits{Bytes: maxBody, Depth: maxDepth, Values: maxValues, Known: true})
 	var large *http.MaxBytesError
+	var limit *bounded.Error
 	var e *bothy.Error
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &large):
 		return bothy.Errorf(bothy.CodeTooLarge, "the body is larger than %d bytes", maxBody)
+	case errors.As(err, &limit):
+		return bothy.Errorf(bothy.CodeTooLarge, "the body has %v", limit)
 	case errors.As(err, &e):
 		return e
 	case errors.Is(err, io.EOF):

@@ -70,3 +70,19 @@ func TestErrors(t *testing.T) {
 		}
 	}
 }
+
+// A body of few bytes may decode to many values.
+func TestBodiesHaveLimits(t *testing.T) {
+	for body, want := range map[string]bothy.Code{
+		`{"name":"a"}`: "", ``: bothy.CodeInvalid, `{"name":`: bothy.CodeInvalid, `{"nam":"a"}`: bothy.CodeInvalid,
+		`{"name":"a","x":[` + strings.Repeat("0,", maxValues) + `0]}`: bothy.CodeTooLarge,
+		strings.Repeat(`[`, maxDepth+1):                               bothy.CodeTooLarge,
+		`{"name":"` + strings.Repeat("x", maxBody) + `"}`:             bothy.CodeTooLarge,
+	} {
+		var v struct{ Name string }
+		err := read(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/containers", strings.NewReader(body)), &v)
+		if bothy.ErrorCode(err) != want {
+			t.Errorf("%.30s: %v", body, err)
+		}
+	}
+}

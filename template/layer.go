@@ -12,6 +12,8 @@ import (
 	"path"
 	"strings"
 
+	"github.com/bothy-dev/bothy/internal/bounded"
+	filetree "github.com/bothy-dev/bothy/template/tree"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
@@ -31,7 +33,12 @@ func (r *rootfs) unpackLayer(ctx context.Context, l v1.Layer, budget *int64, gua
 	if err != nil {
 		return err
 	}
-	content, err := l.Uncompressed()
+	compressed, err := l.Compressed()
+	if err != nil {
+		return err
+	}
+	defer compressed.Close()
+	content, err := bounded.Decompress(ctx, compressed, maxImageBytes)
 	if err != nil {
 		return err
 	}
@@ -53,24 +60,12 @@ func (r *rootfs) unpackLayer(ctx context.Context, l v1.Layer, budget *int64, gua
 // unpackTar applies the entries of a layer in order.
 func (r *rootfs) unpackTar(ctx context.Context, content io.Reader, budget *int64) error {
 	own := map[string]bool{} // created by this layer
-	for t := tar.NewReader(content); ; {
-		h, err := t.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return err
-		}
+	return bounded.Tar(ctx, content, filetree.MaxFiles, func(h *tar.Header, content io.Reader) error {
 		if *budget -= h.Size; *budget < 0 {
 			return fmt.Errorf("the image contains more than %d GB", int64(maxImageBytes)>>30)
 		}
-		if err := r.apply(h, t, own); err != nil {
-			return fmt.Errorf("%s: %w", h.Name, err)
-		}
-	}
+		return r.apply(h, content, own)
+	})
 }
 
 func (r *rootfs) apply(h *tar.Header, content io.Reader, own map[string]bool) error {

@@ -2,12 +2,14 @@ package template
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 
+	"github.com/bothy-dev/bothy/internal/bounded"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
@@ -50,11 +52,11 @@ func (t *modest) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet && strings.Contains(path, "/blobs/") && res.StatusCode < 300 {
 		return res, nil
 	}
-	res.Body = &limitedBody{res.Body, maxAnswer}
+	res.Body = &limitedBody{res.Body, bounded.Reader(r.Context(), res.Body, maxAnswer)}
 	if !manifest || res.StatusCode != http.StatusOK {
 		return res, nil
 	}
-	text, err := io.ReadAll(res.Body)
+	text, err := bounded.ReadAll(r.Context(), res.Body, maxAnswer)
 	res.Body.Close()
 	if err == nil {
 		err = countItems("manifest", text)
@@ -75,14 +77,14 @@ func asked(r *http.Request) string {
 }
 
 type limitedBody struct {
-	io.ReadCloser
-	left int
+	io.Closer
+	limited io.Reader
 }
 
 func (b *limitedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if b.left -= n; b.left < 0 {
-		return 0, immodest("an answer of the registry has more than %d MB", maxAnswer>>20)
+	n, err := b.limited.Read(p)
+	if limit, ok := errors.AsType[*bounded.Error](err); ok {
+		err = immodest("an answer of the registry has %v", limit)
 	}
 	return n, err
 }

@@ -30,7 +30,7 @@ func (b *build) node(ctx context.Context, n *nodePart) error {
 	}
 	// The interpreter is only a tool of this build.
 	tool := filepath.Join(b.work, "tool")
-	if err := unpackBundle(bundle, filepath.Join(tool, "usr/local")); err != nil {
+	if err := unpackBundle(ctx, bundle, filepath.Join(tool, "usr/local")); err != nil {
 		return err
 	}
 	if err := b.download(ctx, tool, n.Requirements, filepath.Join(b.work, "wheels")); err != nil {

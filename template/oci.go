@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -45,6 +46,7 @@ func (l *Library) openImage(ctx context.Context, ref string) (v1.Image, error) {
 		img, err = openLayout(ref)
 	} else {
 		img, err = tarball.ImageFromPath(ref, nil)
+		img = saved{img}
 	}
 	if err != nil {
 		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "%s is neither an OCI layout folder nor a tar from docker save: %v", ref, err).
@@ -52,6 +54,22 @@ func (l *Library) openImage(ctx context.Context, ref string) (v1.Image, error) {
 	}
 	return img, nil
 }
+
+// saved is an image from docker save, whose layers are plain in their file: they need not be
+// compressed in order to be read.
+type saved struct{ v1.Image }
+
+func (s saved) Layers() ([]v1.Layer, error) {
+	list, err := s.Image.Layers()
+	for i, l := range list {
+		list[i] = plainLayer{l}
+	}
+	return list, err
+}
+
+type plainLayer struct{ v1.Layer }
+
+func (l plainLayer) Compressed() (io.ReadCloser, error) { return l.Uncompressed() }
 
 // openLayout finds the image for this platform in a layout folder.
 func openLayout(dir string) (v1.Image, error) {

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 )
 
@@ -148,6 +149,46 @@ func TestAnImageLargerThanItsBudgetIsRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "contains more than") {
 		t.Errorf("unpacked: %v", err)
 	}
+}
+
+// A layer takes neither much memory to decompress nor many folders for its length.
+func TestLayersHaveLimits(t *testing.T) {
+	var window bytes.Buffer
+	w, err := zstd.NewWriter(&window, zstd.WithWindowSize(128<<20))
+	must(t, err)
+	for range 4 { // in pieces, so that its size is unknown to the reader
+		_, err := w.Write(make([]byte, 1<<20))
+		must(t, err)
+	}
+	must(t, w.Close())
+	for words, l := range map[string]v1.Layer{
+		"more than 64 MB in its window":   packed{static.NewLayer(window.Bytes(), types.OCILayerZStd)},
+		"more than 256 levels of folders": layer(t, entry{name: strings.Repeat("d/", 300) + "f"}),
+	} {
+		lib := NewLibrary(t.TempDir(), Options{})
+		b, err := lib.newBuild(bothy.TemplateRef{Name: "tools"}, nil)
+		must(t, err)
+		defer b.cleanUp()
+		budget := int64(1 << 30)
+		if err := b.root.unpackLayer(t.Context(), l, &budget, io.Discard); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%v, and not %s", err, words)
+		}
+	}
+}
+
+// packed is a compressed layer, which is decompressed as the registry's client does it.
+type packed struct{ v1.Layer }
+
+func (l packed) Uncompressed() (io.ReadCloser, error) {
+	compressed, err := l.Compressed()
+	if err != nil {
+		return nil, err
+	}
+	z, err := zstd.NewReader(compressed)
+	if err != nil {
+		return nil, err
+	}
+	return z.IOReadCloser(), nil
 }
 
 func TestTheConfigOfAnImage(t *testing.T) {
@@ -316,7 +357,7 @@ func TestAnImageForAnotherArchitectureIsRefused(t *testing.T) {
 // lying is a layer whose content does not match its digest.
 type lying struct{ v1.Layer }
 
-func (lying) Uncompressed() (io.ReadCloser, error) {
+func (lying) Compressed() (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(make([]byte, 1024))), nil
 }
 

@@ -12,8 +12,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/bothy-dev/bothy/internal/bounded"
+	filetree "github.com/bothy-dev/bothy/template/tree"
 	"github.com/bothy-dev/bothy/templates"
-	"github.com/klauspost/compress/zstd"
 )
 
 const (
@@ -43,7 +44,7 @@ func (b *build) python(ctx context.Context, p *pythonPart) error {
 	if err != nil {
 		return err
 	}
-	if err := unpackBundle(bundle, filepath.Join(b.root.dir, "usr/local")); err != nil {
+	if err := unpackBundle(ctx, bundle, filepath.Join(b.root.dir, "usr/local")); err != nil {
 		return fmt.Errorf("unpack %s: %w", bundle, err)
 	}
 	if err := b.ensurepip(ctx, p.Pip); err != nil {
@@ -229,13 +230,13 @@ func only(pattern string) (string, error) {
 }
 
 // unpackBundle extracts a tar from our own build.
-func unpackBundle(file, dir string) error {
+func unpackBundle(ctx context.Context, file, dir string) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	z, err := zstd.NewReader(f)
+	z, err := bounded.Decompress(ctx, f, maxImageBytes)
 	if err != nil {
 		return err
 	}
@@ -248,18 +249,9 @@ func unpackBundle(file, dir string) error {
 		return err
 	}
 	defer root.Close()
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := unpackEntry(root, h, r); err != nil {
-			return fmt.Errorf("%s: %w", h.Name, err)
-		}
-	}
+	return bounded.Tar(ctx, z, filetree.MaxFiles, func(h *tar.Header, content io.Reader) error {
+		return unpackEntry(root, h, content)
+	})
 }
 
 func unpackEntry(r *rootfs, h *tar.Header, content io.Reader) error {

@@ -33,7 +33,7 @@ func (s *handlers) registerBuilds() {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "upload-build-context", Method: http.MethodPost, Path: "/v1/templates/contexts", Tag: "Templates", Raw: true,
 		Summary: "Upload the files of a build", Scope: bothy.ScopeTemplatesWrite, Status: http.StatusCreated,
-		Text: "The body is a tar, plain or compressed with gzip, of the folder that COPY and ADD take files from. It may hold files, " +
+		Text: "The body is a tar, plain or compressed with gzip, bzip2, xz or zstd, of the folder that COPY and ADD take files from. It may hold files, " +
 			"folders and symbolic links, at most a million, and 16 GB in total. The answer's `id` is for `context_id` of builds within the " +
 			"next day; the same files have the same id. If the uploads of a project are larger than 16 GB together, the oldest are deleted.",
 		Returns: []middleware.Form{middleware.As[bothy.BuildContext]("application/json")},

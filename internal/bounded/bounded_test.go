@@ -167,8 +167,21 @@ func TestJSON(t *testing.T) {
 	if err := JSON(t.Context(), strings.NewReader(`{"a":1,"a":2}`), &v, limits); err != nil {
 		t.Error(err)
 	}
+	known := struct{ A int }{}
+	if err := JSON(t.Context(), strings.NewReader(`{"a":1,"b":2}`), &known, limits); err != nil || known.A != 1 {
+		t.Error(known, err)
+	}
+	limits.Known = true
+	if err := JSON(t.Context(), strings.NewReader(`{"a":2,"b":2}`), &known, limits); err == nil || !strings.Contains(err.Error(), `unknown field "b"`) {
+		t.Error(err)
+	}
+	if err := JSON(t.Context(), strings.NewReader(" \n"), &known, limits); err != io.EOF {
+		t.Errorf("no document: %v", err)
+	}
+	limits.Known = false
 	for _, broken := range []string{``, `{`, `]`, `{"a":1}}`, `1 2`, `"\`, `{"a" 1}`, `{1:2}`} {
-		for _, limits.Unique = range []bool{false, true} {
+		for _, one := range []bool{false, true} {
+			limits.Unique, limits.Known = one, one
 			if JSON(t.Context(), strings.NewReader(broken), &v, limits) == nil {
 				t.Errorf("%q is JSON", broken)
 			}

@@ -43,6 +43,26 @@ func Decompress(ctx context.Context, r io.Reader, n int64) (io.ReadCloser, error
 	return d, nil
 }
 
+// Gunzip returns the content of r, which is compressed with gzip and may have at most n bytes.
+// Nothing is read before the first Read.
+func Gunzip(ctx context.Context, r io.Reader, n int64) io.Reader {
+	return Reader(ctx, &gunzip{r: alive{ctx, r}}, n)
+}
+
+type gunzip struct {
+	r io.Reader
+	z *gzip.Reader
+}
+
+func (g *gunzip) Read(p []byte) (n int, err error) {
+	if g.z == nil {
+		if g.z, err = gzip.NewReader(g.r); err != nil {
+			return 0, err
+		}
+	}
+	return g.z.Read(p)
+}
+
 type decompressed struct {
 	io.Reader
 	end func()

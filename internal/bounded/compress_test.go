@@ -119,6 +119,23 @@ func TestDecompress(t *testing.T) {
 	}
 }
 
+func TestGunzip(t *testing.T) {
+	data := text(1000)
+	if got, err := io.ReadAll(Gunzip(t.Context(), bytes.NewReader(gz(t, data)), 1000)); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	_, err := io.ReadAll(Gunzip(t.Context(), bytes.NewReader(gz(t, data)), 999))
+	exceeds(t, err, "more than 999 bytes")
+	if _, err := io.ReadAll(Gunzip(t.Context(), bytes.NewReader(data), 1000)); !errors.Is(err, gzip.ErrHeader) {
+		t.Errorf("what is not compressed: %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(io.ErrClosedPipe)
+	if _, err := io.ReadAll(Gunzip(ctx, bytes.NewReader(gz(t, data)), 1000)); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("after its context has ended: %v", err)
+	}
+}
+
 func TestDamagedXZ(t *testing.T) {
 	data := text(1000)
 	good := xzOf(t, xz.WriterConfig{DictCap: 1 << 12}, data)

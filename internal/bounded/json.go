@@ -1,6 +1,7 @@
 package bounded
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -11,15 +12,18 @@ type JSONLimits struct {
 	Bytes int64
 	// Depth limits nested objects and arrays, and Values all values together.
 	Depth, Values int64
-	// Unique refuses what Unambiguous does.
-	Unique bool
+	// Unique refuses what Unambiguous does, and Known fields that v lacks.
+	Unique, Known bool
 }
 
-// JSON decodes a document into v.
+// JSON decodes a document into v. If there is none, the error is io.EOF.
 func JSON(ctx context.Context, r io.Reader, v any, l JSONLimits) error {
 	data, err := ReadAll(ctx, r, l.Bytes)
 	if err != nil {
 		return err
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return io.EOF
 	}
 	if err := l.measure(data); err != nil {
 		return err
@@ -29,7 +33,12 @@ func JSON(ctx context.Context, r io.Reader, v any, l JSONLimits) error {
 			return err
 		}
 	}
-	return json.Unmarshal(data, v)
+	if !l.Known || !json.Valid(data) {
+		return json.Unmarshal(data, v)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	return d.Decode(v)
 }
 
 // measure counts before anything is decoded. What is no JSON is left to the decoder.

@@ -204,12 +204,8 @@ func (b *Builder) fetch(ctx context.Context, l v1.Layer, path string) (err error
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(b.guard(b.work), f, sum), io.LimitReader(&whileAlive{ctx, content}, tree.MaxBytes+1))
-	if err != nil {
+	if _, err := io.Copy(io.MultiWriter(b.guard(b.work), f, sum), content); err != nil {
 		return err
-	}
-	if n > tree.MaxBytes {
-		return fmt.Errorf("it contains more than %d GB", int64(tree.MaxBytes)>>30)
 	}
 	return isSum(sum, want.Hex)
 }
@@ -219,17 +215,4 @@ func isSum(h hash.Hash, want string) error {
 		return fmt.Errorf("its content has the digest %s, not %s", got, want)
 	}
 	return nil
-}
-
-// whileAlive is a reader that stops when its context ends.
-type whileAlive struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (w *whileAlive) Read(p []byte) (int, error) {
-	if err := w.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return w.r.Read(p)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/klauspost/compress/zstd"
 )
 
 func TestStepsMakeATemplate(t *testing.T) {
@@ -296,6 +297,9 @@ func TestContextsThatNoHostShouldSend(t *testing.T) {
 	if left, _ := os.ReadDir(w.contexts()); len(left) != 0 {
 		t.Errorf("%v is left", left)
 	}
+	if _, err := w.UploadContext(w.me(), bytes.NewReader(wideWindow())); bothy.ErrorCode(err) != bothy.CodeTooLarge || !strings.Contains(err.Error(), "in its window") {
+		t.Errorf("a context that takes much memory to decompress: %v", err)
+	}
 	w.maxFiles = 3
 	_, err := w.UploadContext(w.me(), bytes.NewReader(tarOf("a", "", "b", "", "c", "", "d", "")))
 	if bothy.ErrorCode(err) != bothy.CodeInvalid || !strings.Contains(err.Error(), "more than 3 files") {
@@ -307,6 +311,17 @@ func TestContextsThatNoHostShouldSend(t *testing.T) {
 	if _, err := w.StartBuild(w.me(), bothy.BuildRequest{Name: "made", Dockerfile: "FROM base", ContextID: "ctx_../../etc/passwd"}); bothy.ErrorCode(err) != bothy.CodeInvalid {
 		t.Errorf("a context that is none: %v", err)
 	}
+}
+
+// wideWindow is compressed with zstd, and refers back by up to 128 MB.
+func wideWindow() []byte {
+	var b bytes.Buffer
+	z, _ := zstd.NewWriter(&b, zstd.WithWindowSize(128<<20))
+	for range 4 { // in pieces, so that its size is unknown to the reader
+		_, _ = z.Write(make([]byte, 1<<20))
+	}
+	_ = z.Close()
+	return b.Bytes()
 }
 
 func sumOf(t *testing.T, path string) string {

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/bounded"
 	"github.com/bothy-dev/bothy/template/tree"
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
@@ -211,7 +212,7 @@ func (s *treeHasher) content(ctx context.Context, n *tree.Node) (string, error) 
 	}
 	defer r.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, &whileAlive{ctx, r}); err != nil {
+	if _, err := io.Copy(h, bounded.Reader(ctx, r, maxContextBytes)); err != nil {
 		return "", err
 	}
 	if s.known == nil {

@@ -1,8 +1,6 @@
 package build
 
 import (
-	"bufio"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,6 +18,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/bounded"
 	"github.com/bothy-dev/bothy/template/tree"
 )
 
@@ -73,25 +72,16 @@ func (b *Builder) UploadContext(ctx context.Context, r io.Reader) (*bothy.BuildC
 
 // spool writes a tar, uncompressed, to a file, and returns its checksum.
 func (b *Builder) spool(ctx context.Context, project string, f *os.File, r io.Reader) (string, error) {
-	in := bufio.NewReaderSize(&whileAlive{ctx, r}, 64<<10)
-	plain := io.Reader(in)
-	if head, _ := in.Peek(2); len(head) == 2 && head[0] == 0x1f && head[1] == 0x8b {
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			return "", badContext(err)
-		}
-		plain = z
-	}
-	sum := sha256.New()
-	share := &uploadShare{b: b, project: project}
-	defer share.end()
-	n, err := io.Copy(io.MultiWriter(b.guard(b.contexts()), share, f, sum), io.LimitReader(plain, maxContextBytes+1))
+	plain, err := bounded.Decompress(ctx, r, maxContextBytes)
 	if err != nil {
 		return "", badContext(err)
 	}
-	if n > maxContextBytes {
-		return "", bothy.Errorf(bothy.CodeTooLarge, "the context has more than %d GB", int64(maxContextBytes)>>30).
-			WithHint("Exclude what the build does not need with .dockerignore.")
+	defer plain.Close()
+	sum := sha256.New()
+	share := &uploadShare{b: b, project: project}
+	defer share.end()
+	if _, err := io.Copy(io.MultiWriter(b.guard(b.contexts()), share, f, sum), plain); err != nil {
+		return "", badContext(err)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
@@ -184,7 +174,12 @@ func badContext(err error) error {
 	if errors.As(err, &e) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return bothy.Errorf(bothy.CodeInvalid, "the context is incomplete: %v", err).WithHint("Send a tar, optionally compressed with gzip.").Because(err)
+	if limit, ok := errors.AsType[*bounded.Error](err); ok {
+		return bothy.Errorf(bothy.CodeTooLarge, "the context has %v", limit).
+			WithHint("Exclude what the build does not need with .dockerignore.").Because(err)
+	}
+	return bothy.Errorf(bothy.CodeInvalid, "the context is incomplete: %v", err).
+		WithHint("Send a tar, plain or compressed with gzip, bzip2, xz or zstd.").Because(err)
 }
 
 // dropContexts deletes expired contexts.
