@@ -97,6 +97,11 @@ test-cluster: host build ## kill one of three hosts KILLS times (50), at random,
 		GOFLAGS='-trimpath -buildvcs=false -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched' \
 		$(GO) test -count=1 -timeout 120m -v -run 'TestHosts|TestAHost|TestASandboxIsMoved|TestADrain|TestAnyHost|TestNothingLeavesAHost' ./test/e2e
 
+.PHONY: test-attack
+test-attack: host build ## attack a server that has 1 GB, as a tenant, for TIME (1h) at random; SEED repeats a run
+	@BOTHY_E2E=1 BOTHY_ATTACK_TIME=$(or $(TIME),1h) BOTHY_ATTACK_SEED=$(SEED) BOTHY_BIN=$(CURDIR)/bin/bothy BOTHY_TEMPLATES=$${BOTHY_TEMPLATES:-/var/lib/bothy/templates} \
+		$(TEST) -count=1 -timeout 0 -v -run TestTheServerOutlivesAttacks ./test/e2e
+
 .PHONY: test-claims
 test-claims: bin/go.mod ## have hosts claim sandboxes CLAIMS times (10000) while connections are cut, and check that it could have been one after the other
 	@scripts/packages @/usr/lib/postgresql:postgresql
