@@ -5,13 +5,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bothy-dev/bothy/engine/cgroup"
 	"github.com/bothy-dev/bothy/inflight"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/telemetry"
 )
 
-// Default limits for requests, when the settings give none: a quarter of the host's memory and
-// a quarter of its file descriptors, within these bounds. Sandboxes need the rest.
+// Default limits for requests, when the settings give none: a quarter of the memory of the host, or
+// of what this process may use of it, and a quarter of its file descriptors, within these bounds. Sandboxes need the rest.
 const (
 	memoryShare, leastMemory, mostMemory = 4, 256 << 20, 2 << 30
 	// leastTrees is the least that builds need for the files of a large image.
@@ -31,7 +32,7 @@ func (s *Server) openInflight() *inflight.Limits {
 	memory := func(least int64) inflight.Bounds {
 		total := c.MemoryMB << 20
 		if total == 0 {
-			total = max(min(hostMemory()/memoryShare, mostMemory), least)
+			total = max(min(ownMemory()/memoryShare, mostMemory), least)
 		}
 		ofProject := c.MemoryPerProjectMB << 20
 		if ofProject == 0 {
@@ -52,12 +53,12 @@ func (s *Server) openInflight() *inflight.Limits {
 // waitForTrees is how long a build waits for the memory of others.
 const waitForTrees = 2 * time.Minute
 
-func hostMemory() int64 {
+func ownMemory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
 		return leastMemory * memoryShare
 	}
-	return int64(info.Totalram) * int64(info.Unit)
+	return min(int64(info.Totalram)*int64(info.Unit), cgroup.OwnMemoryLimit())
 }
 
 // connections returns the maximum number of API connections, in total and per address.
