@@ -34,9 +34,10 @@ const (
 // attacker is a tenant who may do everything in its own project.
 type attacker struct {
 	*tenant
-	victim *tenant
-	admin  *client.Client
-	builds atomic.Int64
+	victim   *tenant
+	admin    *client.Client
+	adminKey string
+	builds   atomic.Int64
 }
 
 // siege is a server with little memory, a tenant who attacks it, and one who works meanwhile.
@@ -51,6 +52,20 @@ type siege struct {
 
 func newSiege(t *testing.T) *siege {
 	t.Helper()
+	parent, err := cgroup.NewParent(parentName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	group, err := parent.Create("server", cgroup.Limits{MemoryBytes: serverMemoryMB << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after the server's own end
+		group.Remove()
+		if err := parent.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
 	s := stoppedServer(t)
 	s.NoPool, s.SameAddress = true, true
 	s.Settings = "network: {allow: [127.0.0.0/8]}\nwebhooks: {allow: [127.0.0.0/8]}\n"
@@ -59,20 +74,6 @@ func newSiege(t *testing.T) *siege {
 	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n"+attackAddr+" "+attackName+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	parent, err := cgroup.NewParent(parentName())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := parent.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	group, err := parent.Create("server", cgroup.Limits{MemoryBytes: serverMemoryMB << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { group.Remove() })
 	// It is in the group from the beginning, and so can see how much memory it has.
 	s.Wrap = []string{"unshare", "--mount", "--propagation", "private", "sh", "-c",
 		`for group in /sys/fs/cgroup/*/"$1" /sys/fs/cgroup/"$1"; do [ ! -d "$group" ] || echo $$ >"$group/cgroup.procs"; done
@@ -87,7 +88,7 @@ func newSiege(t *testing.T) *siege {
 	}
 	return &siege{
 		server: s, group: group, pid: s.PID(), victim: victim,
-		bad: &attacker{tenant: bad, victim: victim, admin: client.New(s.URL(), k.Key)},
+		bad: &attacker{tenant: bad, victim: victim, admin: client.New(s.URL(), k.Key), adminKey: k.Key},
 	}
 }
 

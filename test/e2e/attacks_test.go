@@ -63,7 +63,7 @@ func attacks(t *testing.T) []attack {
 		{"hard links of packages", (*attacker).packages, ""},
 		{"logins without a key", (*attacker).logins, ""},
 		{"many results of code", (*attacker).results, "results"},
-		{"a folder of 20,000 files", (*attacker).listings, ""},
+		{"a folder of 5,000 files", (*attacker).listings, ""},
 		{"bodies of 15 MB", (*attacker).bodies, ""},
 		{"nested and tiny values", (*attacker).values, ""},
 		{"long outputs", (*attacker).outputs, ""},
@@ -73,7 +73,7 @@ func attacks(t *testing.T) []attack {
 		{"keys", (*attacker).keys, ""},
 		{"usage", (*attacker).usage, ""},
 		{"intercepted headers", func(x *attacker, ctx context.Context) string { return x.headers(ctx, silent) }, ""},
-		{"agents without end", func(x *attacker, ctx context.Context) string { return x.agents(ctx, service) }, ""},
+		{"agents without end", func(x *attacker, ctx context.Context) string { return x.agents(ctx, service) }, "asked"},
 		{"a session that names the host's files", (*attacker).session, ""},
 		{"another tenant's sandbox", (*attacker).foreign, ""},
 	}
@@ -259,7 +259,7 @@ func (x *attacker) logins(ctx context.Context) string {
 }
 
 func (x *attacker) results(ctx context.Context) string {
-	r, err := x.Code.RunCode(ctx, x.id, bothy.CodeRequest{Code: "for i in range(12000): display('')"})
+	r, err := x.Code.RunCode(ctx, x.id, bothy.CodeRequest{Code: "for i in range(10500): display('')"})
 	if err != nil {
 		return err.Error()
 	}
@@ -267,7 +267,7 @@ func (x *attacker) results(ctx context.Context) string {
 }
 
 func (x *attacker) listings(ctx context.Context) string {
-	x.sh(ctx, "mkdir -p /tmp/many && cd /tmp/many && seq -f %0200.0f 20000 | xargs touch")
+	x.sh(ctx, "mkdir -p /tmp/many && cd /tmp/many && seq -f %0200.0f 5000 | xargs touch")
 	return x.many(10, func(int) int { return x.send(ctx, "GET", "/v1/sandboxes/"+x.id+"/files?path=/tmp/many", nil, nil) })
 }
 
@@ -284,7 +284,7 @@ func (x *attacker) bodies(ctx context.Context) string {
 func (x *attacker) values(ctx context.Context) string {
 	tiny := `{"metadata":{"a":["` + strings.Repeat(`","`, 1<<20) + `"]},"name":["` + strings.Repeat(`","`, 100_000) + `"]}`
 	deep := strings.Repeat(`{"metadata":`, 300_000)
-	paths := []string{"/v1/sandboxes", "/sandboxes", "/v1/containers", "/mcp"}
+	paths := []string{"/v1/sandboxes", "/sandboxes", "/v1/containers", "/api/sandboxes/mcp"}
 	return x.many(40, func(i int) int {
 		body := tiny
 		if i%2 == 0 {
@@ -323,7 +323,7 @@ func (x *attacker) streams(ctx context.Context) string {
 
 func (x *attacker) foreignBuilds(ctx context.Context) string {
 	return x.many(500, func(i int) int {
-		return x.send(ctx, "POST", "/v3/templates", strings.NewReader(fmt.Sprintf(`{"name":"attack-%d"}`, i)), http.Header{"X-Api-Key": {x.key}})
+		return x.send(ctx, "POST", "/v3/templates", strings.NewReader(fmt.Sprintf(`{"name":"attack-%d"}`, i)), http.Header{"X-Api-Key": {x.adminKey}})
 	})
 }
 
@@ -393,7 +393,7 @@ print(sent[:8])`, attackName, port)})
 func (x *attacker) agents(ctx context.Context, service *endlessServer) string {
 	n := service.asked.Load()
 	a, err := x.admin.Agents.AttachAgents(ctx, bothy.AgentAttach{
-		Environment: fmt.Sprint("env_", n), Key: "key", URL: "http://" + service.host, Sandbox: &bothy.SandboxCreate{Template: templateName},
+		Environment: fmt.Sprint("env_", n), Key: agentsKey, URL: "http://" + service.host, Sandbox: &bothy.SandboxCreate{Template: templateName},
 	})
 	if err != nil {
 		return err.Error()
@@ -409,14 +409,14 @@ func (x *attacker) agents(ctx context.Context, service *endlessServer) string {
 
 // session has a service give a session whose description, read by two parsers, names a folder of the host.
 func (x *attacker) session(ctx context.Context) string {
-	q := agentstest.New("env_host", "key", time.Minute)
+	q := agentstest.New(agentsEnvironment, agentsKey, time.Minute)
 	defer q.Close()
 	outside := x.s.Dir + "/outside/x.service.d"
 	store := q.MemoryStore(outside, "read_write", map[string]string{"/x.conf": "[Service]"})
 	s := q.Session(nil, store)
 	s.Answer(fmt.Appendf(nil, `{"id":"%s","type":"session","agent":{"skills":[]},"resources":[{"type":"file","type":"memory_store",`+
 		`"memory_store_id":"%s","access":"read_write","mount_path":"%s"}]}`, s.ID, store.ID, outside))
-	a, err := x.admin.Agents.AttachAgents(ctx, bothy.AgentAttach{Environment: "env_host", Key: "key", URL: q.URL, Sandbox: &bothy.SandboxCreate{Template: templateName}})
+	a, err := x.admin.Agents.AttachAgents(ctx, bothy.AgentAttach{Environment: agentsEnvironment, Key: agentsKey, URL: q.URL, Sandbox: &bothy.SandboxCreate{Template: templateName}})
 	if err != nil {
 		return err.Error()
 	}

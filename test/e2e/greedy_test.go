@@ -55,7 +55,8 @@ func (s *server) tenant(t *testing.T, project string) *tenant {
 		t.Fatal(err)
 	}
 	x := &tenant{t, client.New(s.URL(), k.Key), s, k.Key, ""}
-	sb, err := x.Sandboxes.Create(t.Context(), bothy.SandboxCreate{Template: templateName})
+	day := 24 * 60 * 60
+	sb, err := x.Sandboxes.Create(t.Context(), bothy.SandboxCreate{Template: templateName, TimeoutSeconds: &day})
 	if err != nil {
 		t.Fatal(err)
 	}
