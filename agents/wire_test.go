@@ -161,7 +161,7 @@ func TestEventsAreCounted(t *testing.T) {
 }
 
 // A long text in an event is cut where that keeps the document valid, and no call has one.
-func TestCutter(t *testing.T) {
+func TestTextsOfEventsAreCut(t *testing.T) {
 	for _, text := range []string{"x", "ü", `\\`, `\"`, `\u00fc`, "€x"} {
 		for shift := range 3 {
 			long := strings.Repeat("y", shift) + strings.Repeat(text, maxText*2/len(text))
