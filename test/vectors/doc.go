@@ -1,6 +1,6 @@
 // Package vectors holds scenarios that every way to a sandbox must play alike:
 // the REST API itself, the command line, and the SDKs. The scenarios are data, in
-// testdata; a player is whatever does one step at a time.
+// testdata/scenarios; a player is whatever does one step at a time.
 //
 // A step says what to do, with which arguments, and what comes of it:
 //

@@ -58,7 +58,7 @@ func TestVectors(t *testing.T) {
 	if node := os.Getenv("BOTHY_VECTORS_NODE"); node != "" {
 		players["javascript"] = program(url, key, node, "../../js/dist/test/vectors.js")
 	}
-	files, err := filepath.Glob("testdata/*.json")
+	files, err := filepath.Glob("testdata/scenarios/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
