@@ -112,7 +112,7 @@ func TestBombIsRefusedBeforeItIsUnpacked(t *testing.T) {
 			m.Sandbox.DiskMB = diskMB
 		})
 	}
-	large, small := bomb(1200<<20, 4096), bomb(3<<30, 64)
+	large, small := bomb(1200<<20, 4096), bomb(1500<<20, 64)
 	if len(large) > archive.Len()+1<<20 {
 		t.Fatalf("it has %d bytes", len(large))
 	}
