@@ -21,7 +21,8 @@ var variants struct {
 
 // Variant builds one, or returns the one that was built before. Its programs are compiled in
 // another way, so that all in them lies elsewhere. BOTHY_TEST_UPGRADE_name is the path of a
-// whole program to take instead, such as one with another version of gVisor.
+// whole program to take instead, such as one with another version of gVisor. In the folder
+// BOTHY_TEST_WORK, which all suites of a run share, one is kept for the other packages.
 func Variant(t *testing.T, name string) string {
 	t.Helper()
 	if path := os.Getenv("BOTHY_TEST_UPGRADE_" + name); path != "" {
@@ -32,7 +33,18 @@ func Variant(t *testing.T, name string) string {
 	if path := variants.made[name]; path != "" {
 		return path
 	}
+	kept := ""
+	if work := os.Getenv("BOTHY_TEST_WORK"); work != "" {
+		kept = filepath.Join(work, "bothy-"+name)
+		if _, err := os.Stat(kept); err == nil {
+			return kept
+		}
+	}
 	path, err := buildVariant(name)
+	if err == nil && kept != "" {
+		err = os.Rename(path, kept)
+		path = kept
+	}
 	if err != nil {
 		t.Fatalf("build another bothy: %v", err)
 	}
