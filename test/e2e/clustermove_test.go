@@ -336,81 +336,86 @@ var moveSteps = []struct{ dies, step string }{
 // Either host is killed at each step of a move. Afterwards one host has the sandbox, complete.
 func TestHostsAreKilledWhileASandboxMoves(t *testing.T) {
 	t.Parallel()
-	hosts := newHosts(t, "one", "two")
-	one, two := hosts[0], hosts[1]
 	for _, state := range []bothy.State{bothy.StateRunning, bothy.StatePaused} {
-		for _, c := range moveSteps {
-			if state == bothy.StatePaused && c.step == "move.awake" {
-				continue // it stays paused
+		t.Run(string(state), func(t *testing.T) {
+			t.Parallel()
+			hosts := newHosts(t, "one", "two")
+			for _, c := range moveSteps {
+				if state == bothy.StatePaused && c.step == "move.awake" {
+					continue // it stays paused
+				}
+				t.Run(c.dies+" at "+c.step, func(t *testing.T) { killWhileItMoves(t, hosts, state, c.dies, c.step) })
 			}
-			t.Run(fmt.Sprintf("%s, %s at %s", state, c.dies, c.step), func(t *testing.T) {
-				b := one.ownBox(t)
-				b.sh("", "echo content >/workspace/file; setsid -f bash -c 'while :; do echo x >>/tmp/beats; sleep 0.05; done' >/dev/null 2>&1 </dev/null; until [ -s /tmp/beats ]; do sleep 0.02; done")
-				if state == bothy.StatePaused {
-					if _, err := one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				dies := map[string]*server{"one": one, "two": two}[c.dies]
-				if err := dies.Stop(); err != nil {
-					t.Fatal(err)
-				}
-				if err := dies.Start(c.step + "=kill"); err != nil {
-					t.Fatal(err)
-				}
-				eventually(t, "both hosts are there", func() bool {
-					return len(must(one.Hosts.Hosts(t.Context()))) == 2
-				})
-				_, err := one.Hosts.MoveSandbox(t.Context(), b.id, bothy.SandboxMove{Host: "two"})
-				if code := bothy.ErrorCode(err); code == bothy.CodeCapacity || code == bothy.CodeConflict {
-					t.Fatalf("it was not moved: %v", err)
-				}
-				if err := dies.Dies(); err != nil {
-					t.Fatalf("the failpoint was not reached: %v; the move ended with %v", err, err)
-				}
-				if err := dies.Start(); err != nil {
-					t.Fatal(err)
-				}
-				t.Logf("the move: %v", err)
-				if state == bothy.StatePaused {
-					if sb := b.get(); sb.State != bothy.StatePaused {
-						t.Errorf("it is %s", sb.State)
-					}
-					if _, err := two.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				eventually(t, "it can be used", func() bool {
-					r, err := b.at(two).exec(line("", "cat /workspace/file"))
-					return err == nil && strings.TrimSpace(r.Stdout) == "content"
-				})
-				beats := func() int { return must(strconv.Atoi(b.sh("", "wc -l </tmp/beats"))) }
-				n := beats()
-				eventually(t, "its process goes on", func() bool { return beats() > n })
-				on := sandboxesOn(t, one)
-				if on["one"]+on["two"] != 1 {
-					t.Errorf("the hosts have %v", on)
-				}
-				other := one
-				if on["one"] == 1 {
-					other = two
-				}
-				eventually(t, "nothing of it is on the other host", func() bool { return len(other.Processes(b.id)) == 0 })
-				// It can still be moved.
-				to := "two"
-				if on["two"] == 1 {
-					to = "one"
-				}
-				b.moveTo(to)
-				b.usable()
-				if err := one.Sandboxes.Terminate(t.Context(), b.id); err != nil {
-					t.Error(err)
-				}
-				for _, s := range hosts {
-					eventually(t, "nothing of it is left", func() bool { return len(s.Processes(b.id)) == 0 })
-				}
-			})
+		})
+	}
+}
+
+func killWhileItMoves(t *testing.T, hosts []*server, state bothy.State, who, step string) {
+	one, two := hosts[0], hosts[1]
+	b := one.ownBox(t)
+	b.sh("", "echo content >/workspace/file; setsid -f bash -c 'while :; do echo x >>/tmp/beats; sleep 0.05; done' >/dev/null 2>&1 </dev/null; until [ -s /tmp/beats ]; do sleep 0.02; done")
+	if state == bothy.StatePaused {
+		if _, err := one.Snapshots.Pause(t.Context(), b.id, bothy.PauseOptions{}); err != nil {
+			t.Fatal(err)
 		}
+	}
+	dies := map[string]*server{"one": one, "two": two}[who]
+	if err := dies.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := dies.Start(step + "=kill"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both hosts are there", func() bool {
+		return len(must(one.Hosts.Hosts(t.Context()))) == 2
+	})
+	_, err := one.Hosts.MoveSandbox(t.Context(), b.id, bothy.SandboxMove{Host: "two"})
+	if code := bothy.ErrorCode(err); code == bothy.CodeCapacity || code == bothy.CodeConflict {
+		t.Fatalf("it was not moved: %v", err)
+	}
+	if err := dies.Dies(); err != nil {
+		t.Fatalf("the failpoint was not reached: %v; the move ended with %v", err, err)
+	}
+	if err := dies.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the move: %v", err)
+	if state == bothy.StatePaused {
+		if sb := b.get(); sb.State != bothy.StatePaused {
+			t.Errorf("it is %s", sb.State)
+		}
+		if _, err := two.Snapshots.Resume(t.Context(), b.id, bothy.ResumeOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "it can be used", func() bool {
+		r, err := b.at(two).exec(line("", "cat /workspace/file"))
+		return err == nil && strings.TrimSpace(r.Stdout) == "content"
+	})
+	beats := func() int { return must(strconv.Atoi(b.sh("", "wc -l </tmp/beats"))) }
+	n := beats()
+	eventually(t, "its process goes on", func() bool { return beats() > n })
+	on := sandboxesOn(t, one)
+	if on["one"]+on["two"] != 1 {
+		t.Errorf("the hosts have %v", on)
+	}
+	other := one
+	if on["one"] == 1 {
+		other = two
+	}
+	eventually(t, "nothing of it is on the other host", func() bool { return len(other.Processes(b.id)) == 0 })
+	// It can still be moved.
+	to := "two"
+	if on["two"] == 1 {
+		to = "one"
+	}
+	b.moveTo(to)
+	b.usable()
+	if err := one.Sandboxes.Terminate(t.Context(), b.id); err != nil {
+		t.Error(err)
+	}
+	for _, s := range hosts {
+		eventually(t, "nothing of it is left", func() bool { return len(s.Processes(b.id)) == 0 })
 	}
 }
 
