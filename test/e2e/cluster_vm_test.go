@@ -1,3 +1,6 @@
+// The names of this file and of cluster_split_test.go come before those of the other tests of several hosts, so that
+// the longest tests begin first.
+
 package e2e
 
 import (
