@@ -115,6 +115,7 @@ func TestTLS(t *testing.T) {
 // Stopping the server loses neither running commands nor their audit records, and requests for new
 // sandboxes are refused with a time to retry.
 func TestStoppingFinishesRunningCommands(t *testing.T) {
+	t.Parallel()
 	s := ownServer(t)
 	sb, err := s.Sandboxes.Create(t.Context(), bothy.SandboxCreate{Template: templateName})
 	if err != nil {
@@ -180,11 +181,14 @@ func TestStoppingFinishesRunningCommands(t *testing.T) {
 	}
 }
 
+// eventually waits until something is so. It asks less often with time, to leave processor time to the servers.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(hangs); !done(); time.Sleep(20 * time.Millisecond) {
+	pause := 20 * time.Millisecond
+	for deadline := time.Now().Add(hangs); !done(); pause = min(pause*5/4, 200*time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it did not happen: %s", what)
 		}
+		time.Sleep(pause)
 	}
 }
