@@ -47,7 +47,7 @@ func newAgentsWorldWith(t *testing.T, lease time.Duration, settings string) *age
 		}
 	})
 	t.Cleanup(w.queue.Close)
-	stop := time.AfterFunc(4*time.Minute, w.queue.Close) // so that no call waits forever
+	stop := time.AfterFunc(hangs, w.queue.Close) // so that no call waits forever
 	t.Cleanup(func() { stop.Stop() })
 	return w
 }
@@ -100,6 +100,7 @@ type in = map[string]any
 
 // A call is run once and answered once, whichever step the server is killed at.
 func TestAgentsSurviveAtEachStep(t *testing.T) {
+	t.Parallel()
 	w := newAgentsWorld(t, 2*time.Second)
 	bash := func(s *agentstest.Session) string {
 		return s.Start("bash", in{"command": "echo once >> log; cat log"})
@@ -147,6 +148,7 @@ func TestAgentsSurviveAtEachStep(t *testing.T) {
 }
 
 func TestAgentsTools(t *testing.T) {
+	t.Parallel()
 	w := newAgentsWorld(t, 10*time.Second)
 	s := w.queue.Session(nil)
 
@@ -242,6 +244,7 @@ func (w *agentsWorld) wantEnded(id string) {
 }
 
 func TestAgentsAreKept(t *testing.T) {
+	t.Parallel()
 	w := newAgentsWorld(t, 3*time.Second)
 	s := w.queue.Session(nil)
 	w.want(s.Call("bash", in{"command": "A=kept; echo 1"}), "1\n", false)
@@ -252,9 +255,7 @@ func TestAgentsAreKept(t *testing.T) {
 	box := w.sandbox(s.ID)
 	w.must(w.Kill())
 	w.must(w.Start())
-	if _, err := w.Exec.Exec(t.Context(), box, bothy.ExecRequest{Command: bothy.Command{Line: "touch go"}}); err != nil {
-		t.Fatal(err)
-	}
+	w.touch(box, "go")
 	w.want(s.Wait(id), "kept done\n50000\n", false)
 	if n := s.Posted(id); n != 1 {
 		t.Errorf("the result was posted %d times", n)
@@ -266,13 +267,23 @@ func TestAgentsAreKept(t *testing.T) {
 	w.awaitFile(box, "/workspace/log2")
 	w.must(w.Stop())
 	w.must(w.Start())
-	if _, err := w.Exec.Exec(t.Context(), box, bothy.ExecRequest{Command: bothy.Command{Line: "touch go2"}}); err != nil {
-		t.Fatal(err)
-	}
+	w.touch(box, "go2")
 	w.want(s.Wait(id), "begun\nagain\n", false)
 	if w.sandbox(s.ID) != box {
 		t.Error("the session has another sandbox")
 	}
+}
+
+// touch makes an empty file in a sandbox, which may be about to pause because nothing has used it for a second.
+func (w *agentsWorld) touch(sandbox, path string) {
+	w.Helper()
+	eventually(w.T, "there is "+path, func() bool {
+		_, err := w.Exec.Exec(w.Context(), sandbox, bothy.ExecRequest{Command: bothy.Command{Args: []string{"touch", path}}})
+		if err != nil && bothy.ErrorCode(err) != bothy.CodeSandboxPaused {
+			w.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // awaitFile waits until there is a file in a sandbox.
@@ -302,6 +313,7 @@ func (w *agentsWorld) awaitState(sandbox string, want bothy.State) {
 // A result that was not posted when the server was killed is posted after the restart, without
 // running the call again.
 func TestAgentsResultsAreKept(t *testing.T) {
+	t.Parallel()
 	w := newAgentsWorld(t, 3*time.Second)
 	s := w.queue.Session(nil)
 	w.queue.Busy(true)
@@ -331,6 +343,7 @@ func TestAgentsResultsAreKept(t *testing.T) {
 
 // The sandbox of an idle session is paused, and resumed unchanged when there is more work.
 func TestAgentsSandboxIsPaused(t *testing.T) {
+	t.Parallel()
 	w := newAgentsWorld(t, 10*time.Second)
 	s := w.queue.Session(nil)
 	w.want(s.Call("bash", in{"command": "A=1; echo 2 > two; sleep 1000 & true"}), "(no output)", false)
@@ -362,6 +375,7 @@ func TestAgentsSandboxIsPaused(t *testing.T) {
 // A sandbox that has used up its budget at the server's rates is paused, and the agent is told. It
 // continues when the budget is raised.
 func TestAgentsBudgetIsUsedUp(t *testing.T) {
+	t.Parallel()
 	w := newAgentsWorldWith(t, 10*time.Second, "rates: {vcpu_hour: 720}\n") // 0.2 a second
 	attach := func(budget float64) {
 		t.Helper()
@@ -387,6 +401,7 @@ func TestAgentsBudgetIsUsedUp(t *testing.T) {
 
 // Attaching fails if a sandbox could never be created as requested.
 func TestAgentsAttachIsChecked(t *testing.T) {
+	t.Parallel()
 	w := newAgentsWorld(t, 10*time.Second)
 	for code, box := range map[bothy.Code]bothy.SandboxCreate{
 		bothy.CodeTemplateNotFound: {Template: "no-such-template"},
@@ -409,6 +424,7 @@ const waitsForGo = "touch begun; until [ -e go ]; do sleep 0.1; done; touch late
 
 // Work ends at once when another worker takes its lease, and its result is not posted.
 func TestAgentsLeaseIsLost(t *testing.T) {
+	t.Parallel()
 	w := newAgentsWorld(t, 4*time.Second)
 	s := w.queue.Session(nil)
 	id := s.Start("bash", in{"command": waitsForGo})
@@ -441,6 +457,7 @@ func TestAgentsLeaseIsLost(t *testing.T) {
 
 // Revoking a key stops the work, and attaching with another key continues it.
 func TestAgentsKeyIsRevoked(t *testing.T) {
+	t.Parallel()
 	w := newAgentsWorld(t, 3*time.Second)
 	s := w.queue.Session(nil)
 	w.want(s.Call("bash", in{"command": "echo 1 > file; echo 1"}), "1\n", false)
@@ -470,6 +487,7 @@ func TestAgentsKeyIsRevoked(t *testing.T) {
 
 // A command that the user interrupts is killed.
 func TestAgentsInterrupt(t *testing.T) {
+	t.Parallel()
 	w := newAgentsWorld(t, 10*time.Second)
 	s := w.queue.Session(nil)
 	id := s.Start("bash", in{"command": waitsForGo})
@@ -486,6 +504,7 @@ func TestAgentsInterrupt(t *testing.T) {
 
 // The sandbox has the agent's skills and memories, and changed memories are uploaded.
 func TestAgentsSkillsAndMemories(t *testing.T) {
+	t.Parallel()
 	w := newAgentsWorld(t, 10*time.Second)
 	notes := w.queue.MemoryStore("/mnt/memory/notes", "read_write", map[string]string{"/a ü.md": "one", "/deep/b.md": "two", "/gone.md": "three", "/both.md": "four"})
 	rules := w.queue.MemoryStore("/mnt/memory/rules", "read_only", map[string]string{"/r.md": "rule"})
@@ -546,6 +565,7 @@ func skillArchive(t *testing.T, files map[string]string) []byte {
 
 // Attachments through the command line and the REST API.
 func TestAgentsCommandLine(t *testing.T) {
+	t.Parallel()
 	w := newAgentsWorld(t, 10*time.Second)
 	program, err := testserver.Program()
 	w.must(err)
