@@ -36,9 +36,10 @@ var installers = map[string]map[string]installer{
 }
 
 // Downloads may be slow.
-const installs = 5 * time.Minute
+const installs = 3 * hangs
 
 func TestEachBuiltInTemplateInstallsPackages(t *testing.T) {
+	t.Parallel()
 	s := stoppedServer(t)
 	s.NoPool = true
 	s.Args = []string{"--trust-host-ca"}
