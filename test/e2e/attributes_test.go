@@ -33,6 +33,7 @@ CapEff:	0000000000000000`
 // Attributes that a build sets on files exist in sandboxes, and survive a change of the file and a
 // snapshot of the files.
 func TestAttributesOfFiles(t *testing.T) {
+	t.Parallel()
 	name := fmt.Sprintf("attributes-%d", os.Getpid())
 	file := "FROM " + templateName + "\nUSER root\nRUN <<END\n#!/usr/bin/env python3\n" + attributes + "\nEND\nRUN echo y >>/srv/marked\nUSER user"
 	if b, log := shared.built(t, bothy.BuildRequest{Name: name, Dockerfile: file}); b.State != bothy.BuildSucceeded {

@@ -34,6 +34,7 @@ printf '#!/bin/sh\necho tool\n' > /usr/local/bin/tool && chmod 4755 /usr/local/b
 )
 
 func TestATemplateIsCapturedFromASandbox(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{Env: map[string]string{"TOKEN": "of-this-sandbox"}})
 	b.sh("root", setUp)
 	want := b.sh("", seen)
@@ -88,6 +89,7 @@ func TestATemplateIsCapturedFromASandbox(t *testing.T) {
 }
 
 func TestATemplateKeepsProcesses(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{MemoryMB: 256})
 	b.sh("", "nohup sleep 54321 >/dev/null 2>&1 & echo set-up > /workspace/file")
 	made := b.capture(bothy.TemplateCapture{Name: "captured-live", Memory: true})
@@ -119,6 +121,7 @@ func TestATemplateKeepsProcesses(t *testing.T) {
 
 // Memory is restored with the image that it was written with, even if that has another name by now.
 func TestProcessesOfAnImageThatWasRenamed(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
 	b.sh("", "echo same > /workspace/file")
 	one := b.capture(bothy.TemplateCapture{Name: "image-of-two-names"})

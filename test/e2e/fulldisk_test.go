@@ -95,6 +95,7 @@ func wantFull(t *testing.T, what string, err error) {
 // TestAFullDisk fills a server's disk: changes are reported in errors and events, and are stored once
 // there is room.
 func TestAFullDisk(t *testing.T) {
+	t.Parallel()
 	s := stoppedServer(t)
 	s.NoPool = true
 	s.smallDisk(t)

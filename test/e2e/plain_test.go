@@ -10,6 +10,7 @@ import (
 // Programs see the machine as a plain Debian, whether they are started without input, with input, or in
 // a terminal.
 func TestAPlainLinux(t *testing.T) {
+	t.Parallel()
 	b := newBox(t, bothy.SandboxCreate{})
 	for script, want := range map[string]string{
 		"ulimit -Sn": "1024", "ulimit -Hn": "1048576", "ulimit -Sn 8192 && ulimit -Sn": "8192", "ulimit -s": "8192", "ulimit -l": "8192",

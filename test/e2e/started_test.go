@@ -38,8 +38,8 @@ func (s *server) built(t *testing.T, req bothy.BuildRequest) (*bothy.Build, stri
 	return b, log.String()
 }
 
-// Not parallel, since some tests compare the list of templates.
 func TestProgramsAreAlreadyRunning(t *testing.T) {
+	t.Parallel()
 	name := fmt.Sprintf("started-%d", os.Getpid())
 	req := bothy.BuildRequest{
 		Name: name, Dockerfile: "FROM " + templateName + "\nWORKDIR /srv\nRUN echo hello >page",
@@ -84,8 +84,8 @@ func TestProgramsAreAlreadyRunning(t *testing.T) {
 	}
 }
 
-// Not parallel, as above.
 func TestAFailedBuildLeavesASandbox(t *testing.T) {
+	t.Parallel()
 	req := bothy.BuildRequest{
 		Name: fmt.Sprintf("failed-%d", os.Getpid()), ShellOnFailure: true, MemoryMB: 256,
 		Dockerfile: "FROM python-3.12-bare\nENV COLOR=blue\nWORKDIR /srv\nRUN echo one >before && chown user .\nUSER user\nRUN echo two >after && false",
@@ -121,6 +121,7 @@ func TestAFailedBuildLeavesASandbox(t *testing.T) {
 
 // A build command that never ends is stopped after its time-out and leaves nothing behind.
 func TestCommandsOfBuildsThatNeverEnd(t *testing.T) {
+	t.Parallel()
 	name := fmt.Sprintf("endless-%d", os.Getpid())
 	b, log := shared.built(t, bothy.BuildRequest{Name: name, Dockerfile: "FROM " + templateName + "\nRUN echo begun && sleep 54322", TimeoutSeconds: 2})
 	if b.State != bothy.BuildFailed || !strings.Contains(b.Error, "line 2: the command did not end within 2 seconds") || !strings.Contains(log, "begun") {
