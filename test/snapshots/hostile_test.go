@@ -90,13 +90,13 @@ func TestForgedMemoryIsNotRestored(t *testing.T) {
 	b.is(bothy.StateRunning)
 }
 
-// An archive of 100 KB that unpacks to more than a gigabyte is refused before anything is written: by
+// An archive of 100 KB that unpacks to hundreds of megabytes is refused before anything is written: by
 // the quota, and without one by what the sandbox that it names could hold.
 func TestBombIsRefusedBeforeItIsUnpacked(t *testing.T) {
 	t.Parallel()
 	s := stoppedServer(t)
 	s.NoPool = true
-	s.Settings = "snapshots: {project_quota_mb: 1000}\n"
+	s.Settings = "snapshots: {project_quota_mb: 300}\n"
 	s.restart(t)
 	b := s.newBox(t, bothy.SandboxCreate{DiskMB: 64, MemoryMB: 128})
 	ctx, cancel := within(t)
@@ -112,7 +112,7 @@ func TestBombIsRefusedBeforeItIsUnpacked(t *testing.T) {
 			m.Sandbox.DiskMB = diskMB
 		})
 	}
-	large, small := bomb(1200<<20, 4096), bomb(1500<<20, 64)
+	large, small := bomb(400<<20, 4096), bomb(1500<<20, 64)
 	if len(large) > archive.Len()+1<<20 {
 		t.Fatalf("it has %d bytes", len(large))
 	}
