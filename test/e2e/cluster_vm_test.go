@@ -95,10 +95,7 @@ func TestHostsRestoreAVirtualMachineOfALostHost(t *testing.T) {
 	t.Parallel()
 	needEngine(t, "microvm")
 	_, blobs := newBlobs(t)
-	folder := ownTemplates(t, templateName)
-	hosts := newHostsWith(t, func(_ int, settings, store string) (string, string) {
-		return withShortLease(settings) + "templates: " + folder(0) + "\nblobs: " + blobs + "\nengine: {microvm: {acceleration: emulated}}\n", store
-	}, "one", "two")
+	hosts := newStoringHostsWith(t, "blobs: "+blobs+"\nengine: {microvm: {acceleration: emulated}}\n", "one", "two")
 	one, two := hosts[0], hosts[1]
 	if err := one.Stop(); err != nil {
 		t.Fatal(err)

@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/bothy-dev/bothy"
@@ -23,15 +26,52 @@ func newBlobs(t *testing.T) (*s3test.Server, string) {
 	return objects, objects.Bucket(t, "bothy") + "&credentials=" + keys
 }
 
+// smallTemplate has a shell and the usual commands. Hosts upload it in a third of the time.
+const smallTemplate = "e2e-small"
+
+// makeSmallTemplate builds it. It remains for the next run, which takes it from the cache.
+var makeSmallTemplate = sync.OnceValue(func() error {
+	ctx, cancel := context.WithTimeout(context.Background(), hangs)
+	defer cancel()
+	b, err := shared.Builder.StartBuild(ctx, bothy.BuildRequest{Name: smallTemplate, Dockerfile: "FROM " + templateName + `
+USER root
+RUN cd /usr && rm -rf share local include lib/python3* lib/git-core lib/*/perl* lib/*/gconv bin/git* bin/perl* /var/lib
+USER user
+`})
+	if err == nil {
+		err = shared.Builder.BuildLog(ctx, b.ID, 0, func(int64, bothy.BuildEvent) error { return nil })
+	}
+	if err == nil {
+		b, err = shared.Builder.Build(ctx, b.ID)
+	}
+	if err == nil && b.State != bothy.BuildSucceeded {
+		err = fmt.Errorf("the build is %s: %s", b.State, b.Error)
+	}
+	return err
+})
+
 // newStoringHosts starts hosts that share a database and object storage, with a short lease.
 func newStoringHosts(t *testing.T, names ...string) ([]*server, *s3test.Server) {
 	t.Helper()
 	objects, blobs := newBlobs(t)
-	folder := ownTemplates(t, templateName)
-	return newHostsWith(t, func(_ int, settings, store string) (string, string) {
+	return newStoringHostsWith(t, "blobs: "+blobs+"\n", names...), objects
+}
+
+// newStoringHostsWith is newStoringHosts with more settings, such as where the object storage is.
+func newStoringHostsWith(t *testing.T, more string, names ...string) []*server {
+	t.Helper()
+	if err := makeSmallTemplate(); err != nil {
+		t.Fatal(err)
+	}
+	folder := ownTemplates(t, smallTemplate)
+	hosts := newHostsWith(t, func(_ int, settings, store string) (string, string) {
 		// Otherwise each test would upload the templates and engines that all hosts have.
-		return withShortLease(settings) + "templates: " + folder(0) + "\nblobs: " + blobs + "\n", store
-	}, names...), objects
+		return withShortLease(settings) + "templates: " + folder(0) + "\n" + more, store
+	}, names...)
+	for _, s := range hosts {
+		s.template = smallTemplate
+	}
+	return hosts
 }
 
 // counts starts a process that counts in memory and returns a function that reads the count.

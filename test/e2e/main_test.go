@@ -18,6 +18,8 @@ type server struct {
 	*testserver.Server
 	// seen are sandboxes that a test no longer needs.
 	seen map[string]bool
+	// template is that of its sandboxes by default, or "" for templateName.
+	template string
 }
 
 // shared is the server of all tests that do not kill it.

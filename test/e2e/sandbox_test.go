@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -50,7 +51,7 @@ func (s *server) create(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sa
 	ctx, cancel := context.WithTimeout(ctx, hangs)
 	defer cancel()
 	if req.Template == "" {
-		req.Template = templateName
+		req.Template = cmp.Or(s.template, templateName)
 	}
 	if req.MemoryMB == 0 {
 		req.MemoryMB = 256
