@@ -78,7 +78,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		CheckSecrets: gateway.CheckSecrets,
 		NetworkLogs:  journals,
 		NewGuest: func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest {
-			return guest{guestclient.New(dial, key), s.log}
+			return guestclient.Guest{Client: guestclient.New(dial, key), Log: s.log}
 		},
 		Vault:    s.vault,
 		CABundle: cas,

@@ -1,23 +1,23 @@
-package server
+package client
 
 import (
 	"context"
 	"log/slog"
 
 	"github.com/bothy-dev/bothy"
-	guestclient "github.com/bothy-dev/bothy/guest/client"
 )
 
-// guest adapts the guest's client to bothy.Guest.
-type guest struct {
-	*guestclient.Client
-	log *slog.Logger
+// Guest adapts a Client to bothy.Guest.
+type Guest struct {
+	*Client
+	Log *slog.Logger
 }
 
-var _ bothy.Guest = guest{}
+var _ bothy.Guest = Guest{}
 
-func (g guest) Adopt(ctx context.Context, id bothy.Identity) error {
-	a, err := g.Client.Adopt(ctx, guestclient.Identity{
+// Adopt implements bothy.Guest. What of the identity cannot be set is logged.
+func (g Guest) Adopt(ctx context.Context, id bothy.Identity) error {
+	a, err := g.Client.Adopt(ctx, Identity{
 		Key: id.Key, SandboxID: id.SandboxID, Hostname: id.Hostname, MachineID: id.MachineID, Env: id.Env,
 		User: id.DefaultUser, Cwd: id.DefaultCwd, MemoryLimitBytes: id.MemoryLimitBytes,
 		CABundle: id.CABundle, ResolvConf: id.ResolvConf, Entropy: id.Entropy,
@@ -26,12 +26,13 @@ func (g guest) Adopt(ctx context.Context, id bothy.Identity) error {
 		return err
 	}
 	for _, w := range a.Warnings {
-		g.log.Warn("cannot set part of the sandbox's identity", "sandbox", id.SandboxID, "warning", w)
+		g.Log.Warn("cannot set part of the sandbox's identity", "sandbox", id.SandboxID, "warning", w)
 	}
 	return nil
 }
 
-func (g guest) KillLargest(ctx context.Context, limit int64) (bothy.Killed, error) {
+// KillLargest implements bothy.Guest.
+func (g Guest) KillLargest(ctx context.Context, limit int64) (bothy.Killed, error) {
 	v, err := g.Client.KillLargest(ctx, limit)
 	if v == nil || err != nil {
 		return bothy.Killed{}, err
@@ -39,7 +40,8 @@ func (g guest) KillLargest(ctx context.Context, limit int64) (bothy.Killed, erro
 	return bothy.Killed{Done: true, PID: v.PID, Name: v.Name, RSSBytes: v.RSSBytes}, nil
 }
 
-func (g guest) Stats(ctx context.Context) (bothy.GuestStats, error) {
+// Stats implements bothy.Guest.
+func (g Guest) Stats(ctx context.Context) (bothy.GuestStats, error) {
 	s, err := g.Client.Stats(ctx)
 	if err != nil {
 		return bothy.GuestStats{}, err
