@@ -1,17 +1,20 @@
 // Package fake is an in-memory engine, for quick tests of everything above it.
-// Its machines have a network stack at the sandbox's address and a guest
-// provided by the test; they run no code. Only tests use it.
+// Its machines have a network stack at the sandbox's address. They run nothing, unless the
+// test gives them an inside, such as one of package engine/fake/folder. Only tests use it.
 package fake
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,9 +28,9 @@ const Name = "fake"
 // Host is where machines live. Engines on the same host find each other's, as
 // a server finds those of the one before it.
 type Host struct {
-	// Serve is the guest of every machine. It answers on the listener until
-	// that is closed. By default it accepts and closes.
-	Serve func(net.Listener)
+	// Boot, if set, makes the inside of every machine, with the files of a tar. By default
+	// only the guest's port is open, and closes what connects.
+	Boot func(id string, files io.Reader) (Inside, error)
 	// StartDelay is awaited by every start, so that tests can interrupt it.
 	StartDelay time.Duration
 	// FailStart, if set, decides whether a start fails.
@@ -48,6 +51,16 @@ type Host struct {
 	machines map[string]*Machine
 	spares   map[string]spare
 	prepared int
+}
+
+// Inside is what runs in a machine: its files, and the servers on its ports, of which one is
+// the guest.
+type Inside interface {
+	Dial(port uint16) (net.Conn, error)
+	// Save writes the files as a tar.
+	Save(w io.Writer) error
+	// Close ends all that runs.
+	Close() error
 }
 
 // spare is a machine that only the engine that made it knows about.
@@ -144,10 +157,25 @@ func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec, restored str
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	inside, err := e.host.boot(spec, restored)
+	if err != nil {
+		return nil, err
+	}
+	m := newMachine(e, spec)
+	m.restored, m.inside = restored, inside
+	if err := e.add(m); err != nil {
+		return nil, errors.Join(err, m.turnOff())
+	}
+	return m, nil
+}
+
+// add lets a machine live on the host. It takes a spare of its kind.
+func (e *Engine) add(m *Machine) error {
+	spec := m.spec
 	e.host.mu.Lock()
 	defer e.host.mu.Unlock()
 	if e.host.machines[spec.ID] != nil && !spec.AllowConcurrent {
-		return nil, engine.Conflict(spec.ID)
+		return engine.Conflict(spec.ID)
 	}
 	for name, x := range e.host.spares {
 		if x.by == e && x.kind == spec.Kind() {
@@ -155,12 +183,37 @@ func (e *Engine) start(ctx context.Context, spec bothy.MachineSpec, restored str
 			break
 		}
 	}
-	m := newMachine(e, spec)
-	m.restored, m.replaced = restored, e.host.machines[spec.ID]
+	m.replaced = e.host.machines[spec.ID]
 	e.host.machines[spec.ID] = m
 	e.held[spec.ID] = true
-	return m, nil
+	return nil
 }
+
+// boot makes the inside of a machine, if the test wants one.
+func (h *Host) boot(spec bothy.MachineSpec, restored string) (Inside, error) {
+	if h.Boot == nil {
+		return nil, nil
+	}
+	tar := spec.FilesTar
+	if restored != "" {
+		tar = filepath.Join(restored, filesName)
+	}
+	if tar == "" {
+		return h.Boot(spec.ID, strings.NewReader(emptyTar))
+	}
+	f, err := os.Open(tar)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return h.Boot(spec.ID, f)
+}
+
+// emptyTar is a tar of no files.
+var emptyTar = strings.Repeat("\x00", 1024)
+
+// filesName is the tar of a machine's files in a snapshot's folder.
+const filesName = "files.tar"
 
 type snapshot struct {
 	Build string    `json:"build"`

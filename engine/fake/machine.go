@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,6 +27,7 @@ type Machine struct {
 	nic    *nic
 	frozen bool
 
+	inside   Inside // nil unless Host.Boot made it
 	restored string
 	replaced *Machine // the machine with the same ID that was running already
 }
@@ -76,16 +78,27 @@ func (m *Machine) NetDevice(context.Context) (bothy.NetDevice, error) {
 	}
 	host, guest := newNetDevice()
 	m.nic = newNIC(guest)
+	if m.inside != nil {
+		m.nic.forward(m.inside.Dial)
+		return host, nil
+	}
 	l, err := m.nic.listen(bothy.GuestPort)
 	if err != nil {
 		return nil, err
 	}
-	serve := m.e.host.Serve
-	if serve == nil {
-		serve = acceptAndClose
-	}
-	go serve(l)
+	go acceptAndClose(l)
 	return host, nil
+}
+
+// Inside is what Host.Boot made for it.
+func (m *Machine) Inside() Inside { return m.inside }
+
+// turnOff ends what is inside.
+func (m *Machine) turnOff() error {
+	if m.inside == nil {
+		return nil
+	}
+	return m.inside.Close()
 }
 
 func acceptAndClose(l net.Listener) {
@@ -107,6 +120,7 @@ func (m *Machine) End(x bothy.Exit) {
 			m.nic.close()
 		}
 		m.mu.Unlock()
+		_ = m.turnOff()
 		m.e.host.mu.Lock()
 		if m.e.host.machines[m.spec.ID] == m { // and not one with the same id that was made meanwhile
 			delete(m.e.host.machines, m.spec.ID)
@@ -206,7 +220,19 @@ func (m *Machine) setFrozen(f bool) error {
 	return nil
 }
 
-// Snapshot writes what Restore needs, and an empty tar.
+// save writes the files into a tar.
+func (m *Machine) save(path string) error {
+	if m.inside == nil {
+		return os.WriteFile(path, []byte(emptyTar), 0o600)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.inside.Save(f), f.Close())
+}
+
+// Snapshot writes the files, and what Restore needs.
 func (m *Machine) Snapshot(ctx context.Context, o bothy.SnapshotOptions) error {
 	if m.e.host.Snapshotting != nil {
 		if err := m.e.host.Snapshotting(ctx, m.spec.ID); err != nil {
@@ -214,12 +240,15 @@ func (m *Machine) Snapshot(ctx context.Context, o bothy.SnapshotOptions) error {
 		}
 	}
 	if o.FilesTar != "" {
-		if err := os.WriteFile(o.FilesTar, make([]byte, 1024), 0o600); err != nil {
+		if err := m.save(o.FilesTar); err != nil {
 			return err
 		}
 	}
 	if o.MemoryDir == "" {
 		return nil
+	}
+	if err := m.save(filepath.Join(o.MemoryDir, filesName)); err != nil {
+		return err
 	}
 	b, err := json.Marshal(snapshot{Build: m.e.info.Build})
 	if err != nil {

@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"io"
 	"net"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -132,6 +134,47 @@ func (n *nic) listen(port uint16) (net.Listener, error) {
 		n.ls = append(n.ls, l)
 	}
 	return l, err
+}
+
+// forward passes connections to all ports on. A port to which dial does not connect is closed.
+func (n *nic) forward(dial func(port uint16) (net.Conn, error)) {
+	f := tcp.NewForwarder(n.stack, 0, backlog, func(r *tcp.ForwarderRequest) {
+		inner, err := dial(r.ID().LocalPort)
+		if err != nil {
+			r.Complete(true)
+			return
+		}
+		var queue waiter.Queue
+		end, refused := r.CreateEndpoint(&queue)
+		r.Complete(refused != nil)
+		if refused != nil {
+			inner.Close()
+			return
+		}
+		join(gonet.NewTCPConn(&queue, end), inner)
+	})
+	n.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, f.HandlePacket)
+}
+
+// join copies both ways, and ends with both directions.
+func join(a, b net.Conn) {
+	defer a.Close()
+	defer b.Close()
+	var ways sync.WaitGroup
+	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+		ways.Go(func() {
+			from, to := way[0], way[1]
+			if _, err := io.Copy(to, from); err != nil {
+				from.Close()
+				to.Close()
+				return
+			}
+			if c, ok := to.(interface{ CloseWrite() error }); ok {
+				_ = c.CloseWrite()
+			}
+		})
+	}
+	ways.Wait()
 }
 
 func (n *nic) close() {

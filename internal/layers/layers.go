@@ -64,7 +64,7 @@ var allowed = map[string][]string{
 }
 
 // tools are packages that are not part of the product, and may import anything.
-var tools = []string{"test", "examples", "third_party", "cmd/pybundle", "bench", "cmd/bothy-bench", "template/cmd", "mcp/internal", "agents/agentstest", "api/apitest", "engine/enginetest"}
+var tools = []string{"test", "examples", "third_party", "cmd/pybundle", "bench", "cmd/bothy-bench", "template/cmd", "mcp/internal", "agents/agentstest", "api/apitest", "engine/enginetest", "engine/fake"}
 
 // A Package is the output of `go list -json` for one package.
 type Package struct {
