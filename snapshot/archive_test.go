@@ -16,7 +16,7 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-func init() { workFactor = 10 } // a guess may be cheap here
+func init() { WorkFactor = 10 } // a guess may be cheap here
 
 var (
 	ours   = NewKey(bytes.Repeat([]byte{1}, 32))
@@ -282,7 +282,7 @@ func TestRefusedBeforeTheFirstByte(t *testing.T) {
 
 // The work factor of a passphrase may be as high as ours, but not higher.
 func TestWorkFactors(t *testing.T) {
-	for _, factor := range []int{workFactor, workFactor + 1, 21, 22} {
+	for _, factor := range []int{WorkFactor, WorkFactor + 1, 21, 22} {
 		var b bytes.Buffer
 		fmt.Fprintf(&b, "%sv1\n-> scrypt %s %d", ageMagic, strings.Repeat("A", 22), factor)
 		b.WriteString("\n" + strings.Repeat("A", 43) + "\n--- " + strings.Repeat("A", 43) + "\n")
@@ -291,7 +291,7 @@ func TestWorkFactors(t *testing.T) {
 			t.Errorf("work factor %d: %v", factor, err)
 		}
 		tooLarge := strings.Contains(err.Error(), "requires a scrypt work factor of")
-		if tooLarge != (factor > workFactor) {
+		if tooLarge != (factor > WorkFactor) {
 			t.Errorf("work factor %d: %v", factor, err)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-// workFactor is the logarithm of the work per guess at a passphrase. scrypt needs 2^workFactor
-// KiB of memory, so archives may not require more.
-var workFactor = 18
+// WorkFactor is the logarithm of the work per guess at a passphrase. scrypt needs 2^WorkFactor
+// KiB of memory, so archives may not require more. Only tests change it.
+var WorkFactor = 18
 
 // scryptTurn is held while a key is derived from a passphrase.
 var scryptTurn = make(chan struct{}, 1)
@@ -42,7 +42,7 @@ func newRecipient(ctx context.Context, passphrase string) (age.Recipient, error)
 	if err != nil {
 		return nil, err
 	}
-	r.SetWorkFactor(workFactor)
+	r.SetWorkFactor(WorkFactor)
 	return recipient{ctx, r}, nil
 }
 
@@ -75,7 +75,7 @@ func newIdentity(ctx context.Context, passphrase string) (age.Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	id.SetMaxWorkFactor(workFactor)
+	id.SetMaxWorkFactor(WorkFactor)
 	return identity{ctx, id}, nil
 }
 
@@ -84,8 +84,8 @@ func (i identity) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 		if s.Type != "scrypt" || len(s.Args) != 2 {
 			continue
 		}
-		if asked, err := strconv.Atoi(s.Args[1]); err == nil && asked > workFactor {
-			return nil, bothy.Errorf(bothy.CodeInvalid, "the archive requires a scrypt work factor of %d, but this server supports at most %d", asked, workFactor).
+		if asked, err := strconv.Atoi(s.Args[1]); err == nil && asked > WorkFactor {
+			return nil, bothy.Errorf(bothy.CodeInvalid, "the archive requires a scrypt work factor of %d, but this server supports at most %d", asked, WorkFactor).
 				WithHint("Import it as `bothy snapshot export` wrote it.")
 		}
 	}
