@@ -73,7 +73,7 @@ func TestDamagedFileIsNamed(t *testing.T) {
 }
 
 func TestFileOfAnotherLiveServerIsLeftAlone(t *testing.T) {
-	other := httptest.NewServer(pretend.New(t.TempDir()).Handler())
+	other := httptest.NewServer(newWorld(t).Handler())
 	defer other.Close()
 	theirs := client.Credentials{URL: other.URL, APIKey: pretend.Key}
 	stored(t, theirs)
@@ -108,7 +108,7 @@ func TestFileOfAnotherLiveServerIsLeftAlone(t *testing.T) {
 
 // A user may have stored a key with fewer rights.
 func TestKeyOfTheSameServerIsLeftAlone(t *testing.T) {
-	world := httptest.NewServer(pretend.New(t.TempDir()).Handler())
+	world := httptest.NewServer(newWorld(t).Handler())
 	defer world.Close()
 	theirs := client.Credentials{URL: world.URL, APIKey: pretend.ReadKey}
 	stored(t, theirs)

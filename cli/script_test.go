@@ -47,9 +47,10 @@ func TestScripts(t *testing.T) {
 		Setup:               setup,
 		Condition:           condition,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": exits,
-			"save":  save,
-			"live":  live,
+			"exits":    exits,
+			"save":     save,
+			"live":     live,
+			"stranger": stranger,
 		},
 	})
 }
@@ -129,7 +130,10 @@ func pretendServer(env *testscript.Env) error {
 	if err != nil {
 		return err
 	}
-	world := pretend.New(dir)
+	world, err := pretend.New(dir)
+	if err != nil {
+		return err
+	}
 	server := httptest.NewServer(world.Handler())
 	env.Defer(func() {
 		server.CloseClientConnections()
@@ -223,4 +227,28 @@ func live(ts *testscript.TestScript, neg bool, args []string) {
 	if got := strconv.Itoa(len(list)); got != args[0] {
 		ts.Fatalf("%s sandboxes live, want %s", got, args[0])
 	}
+}
+
+// stranger writes the archive of a snapshot that another server signed:
+//
+//	stranger FILE
+func stranger(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: stranger FILE")
+	}
+	dir, err := os.MkdirTemp("", "bothy-stranger-")
+	ts.Check(err)
+	defer os.RemoveAll(dir)
+	world, err := pretend.New(dir)
+	ts.Check(err)
+	defer world.Close()
+	l, ctx := world.Lifecycle, bothy.WithCaller(context.Background(), &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: bothy.AllScopes})
+	sandbox, err := l.Create(ctx, bothy.SandboxCreate{})
+	ts.Check(err)
+	snap, err := l.CreateSnapshot(ctx, sandbox.ID, bothy.SnapshotCreate{Name: "nothing"})
+	ts.Check(err)
+	f, err := os.Create(ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer f.Close()
+	ts.Check(l.ExportSnapshot(ctx, snap.ID, "", f))
 }

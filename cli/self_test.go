@@ -24,7 +24,7 @@ import (
 // only the certificate in the server's file.
 func TestAServerIsCalledWithItsOwnCertificate(t *testing.T) {
 	its, other := newCertificate(t), newCertificate(t)
-	world := httptest.NewUnstartedServer(pretend.New(t.TempDir()).Handler())
+	world := httptest.NewUnstartedServer(newWorld(t).Handler())
 	world.TLS = &tls.Config{Certificates: []tls.Certificate{its}}
 	world.StartTLS()
 	defer world.Close()

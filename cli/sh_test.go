@@ -46,18 +46,31 @@ func (p *person) sees(text string) {
 	p.seen.Reset()
 }
 
+func newWorld(t *testing.T) pretend.World {
+	t.Helper()
+	world, err := pretend.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(world.Close)
+	return world
+}
+
 // startShell runs `bothy sh` on a new terminal, which stays open.
 func startShell(t *testing.T, words ...string) (*person, *exec.Cmd, *os.File) {
 	t.Helper()
-	world := pretend.New(t.TempDir())
+	world := newWorld(t)
 	server := httptest.NewServer(world.Handler())
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
-		world.Close()
 	})
-	sandbox, err := pretend.Sandboxes{World: world}.Create(t.Context(), bothy.SandboxCreate{})
+	ctx := bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: bothy.AllScopes})
+	sandbox, err := world.Lifecycle.Create(ctx, bothy.SandboxCreate{})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := world.Lifecycle.Files().Write(ctx, sandbox.ID, "/.profile", strings.NewReader("PS1='sandbox$ '\n"), bothy.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	master, tty, err := pty.Open()
