@@ -155,9 +155,10 @@ func (b *Bucket) Usable() error {
 // Answers reports whether the storage responded to the last request.
 func (b *Bucket) Answers() bool { return !b.silent.Load() }
 
-// note records whether the storage responds.
-func (b *Bucket) note(err *error) {
-	if !errors.Is(*err, context.Canceled) {
+// note records whether the storage responds. The error of a request that was given up says nothing
+// about that.
+func (b *Bucket) note(ctx context.Context, err *error) {
+	if !errors.Is(ctx.Err(), context.Canceled) && !errors.Is(*err, context.Canceled) {
 		b.silent.Store(errors.Is(*err, ErrUnavailable))
 	}
 }
@@ -166,7 +167,7 @@ func (b *Bucket) key(parts ...string) string { return b.Location.Prefix + path.J
 
 // put stores an object. With fresh, it returns fs.ErrExist if the object exists.
 func (b *Bucket) put(ctx context.Context, key string, data []byte, fresh bool) (err error) {
-	defer b.note(&err)
+	defer b.note(ctx, &err)
 	o := minio.PutObjectOptions{SendContentMd5: true, DisableMultipart: true, ServerSideEncryption: b.sse, ContentType: "application/octet-stream"}
 	if fresh {
 		o.SetMatchETagExcept("*")
@@ -184,7 +185,7 @@ func (b *Bucket) put(ctx context.Context, key string, data []byte, fresh bool) (
 // get reads an object of at most the given size; hint is the expected size. A missing object is
 // fs.ErrNotExist.
 func (b *Bucket) get(ctx context.Context, key string, most, hint int64) (_ []byte, err error) {
-	defer b.note(&err)
+	defer b.note(ctx, &err)
 	o, err := b.client.GetObject(ctx, b.Location.Bucket, key, minio.GetObjectOptions{})
 	if err != nil {
 		return nil, b.translate("read", key, err)
@@ -202,7 +203,7 @@ func (b *Bucket) get(ctx context.Context, key string, most, hint int64) (_ []byt
 
 // list returns the sizes of the objects below a prefix, by the rest of their keys.
 func (b *Bucket) list(ctx context.Context, prefix string) (sizes map[string]int64, err error) {
-	defer b.note(&err)
+	defer b.note(ctx, &err)
 	sizes = map[string]int64{}
 	for o := range b.client.ListObjectsIter(ctx, b.Location.Bucket, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
 		if o.Err != nil {
@@ -215,7 +216,7 @@ func (b *Bucket) list(ctx context.Context, prefix string) (sizes map[string]int6
 
 // names lists what is directly below a prefix.
 func (b *Bucket) names(ctx context.Context, prefix string, most int) (names []string, err error) {
-	defer b.note(&err)
+	defer b.note(ctx, &err)
 	for o := range b.client.ListObjectsIter(ctx, b.Location.Bucket, minio.ListObjectsOptions{Prefix: prefix}) {
 		if o.Err != nil {
 			return nil, b.translate("list", prefix, o.Err)
@@ -231,7 +232,7 @@ func (b *Bucket) names(ctx context.Context, prefix string, most int) (names []st
 }
 
 func (b *Bucket) remove(ctx context.Context, key string) (err error) {
-	defer b.note(&err)
+	defer b.note(ctx, &err)
 	return b.translate("remove", key, b.client.RemoveObject(ctx, b.Location.Bucket, key, minio.RemoveObjectOptions{}))
 }
 

@@ -3,6 +3,7 @@ package s3
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -82,5 +83,22 @@ func TestReadings(t *testing.T) {
 	}
 	if r = h.Reading(); r.FetchFailures != 1 {
 		t.Errorf("after a fetch that failed: %+v", r)
+	}
+}
+
+// A request that is given up, as when another piece of the same tree is damaged, does not make the
+// storage one that does not answer.
+func TestRequestsThatAreGivenUp(t *testing.T) {
+	b := &Bucket{}
+	gone := fmt.Errorf("%w: the connection was closed", ErrUnavailable)
+	ctx, cancel := context.WithCancel(t.Context())
+	if b.note(ctx, &gone); b.Answers() {
+		t.Error("the storage that does not answer does")
+	}
+	answered := error(nil)
+	b.note(ctx, &answered)
+	cancel()
+	if b.note(ctx, &gone); !b.Answers() {
+		t.Error("the storage does not answer")
 	}
 }
