@@ -146,10 +146,13 @@ func TestContentIsSkipped(t *testing.T) {
 }
 
 func TestJSON(t *testing.T) {
-	limits := JSONLimits{Bytes: 100, Depth: 3, Values: 6, Unique: true}
+	limits := JSONLimits{Bytes: 100, Depth: 3, Values: 6}
 	var v any
 	for _, fine := range []string{`1`, `{"a":[{"b":1}],"c":"{[,\"{[,"}`, `[{"a":1},{"a":2}]`, `{"a":{"a":{"a":1}}}`} {
 		if err := JSON(t.Context(), strings.NewReader(fine), &v, limits); err != nil {
+			t.Errorf("%s: %v", fine, err)
+		}
+		if _, err := Unambiguous([]byte(fine), 3, len(fine)); err != nil {
 			t.Errorf("%s: %v", fine, err)
 		}
 	}
@@ -159,11 +162,10 @@ func TestJSON(t *testing.T) {
 	for _, twice := range []string{
 		`{"type":1,"type":2}`, `{"type":1,"Type":2}`, `{"type":1,"\u0074ype":2}`, `{"a":{"k":1,"b":[2],"K":1}}`, "{\"k\":1,\"\u212a\":2}",
 	} {
-		if err := JSON(t.Context(), strings.NewReader(twice), &v, limits); err == nil || !strings.Contains(err.Error(), "twice") {
+		if _, err := Unambiguous([]byte(twice), 3, len(twice)); err == nil || !strings.Contains(err.Error(), "twice") {
 			t.Errorf("%s: %v", twice, err)
 		}
 	}
-	limits.Unique = false
 	if err := JSON(t.Context(), strings.NewReader(`{"a":1,"a":2}`), &v, limits); err != nil {
 		t.Error(err)
 	}
@@ -178,10 +180,9 @@ func TestJSON(t *testing.T) {
 	if err := JSON(t.Context(), strings.NewReader(" \n"), &known, limits); err != io.EOF {
 		t.Errorf("no document: %v", err)
 	}
-	limits.Known = false
 	for _, broken := range []string{``, `{`, `]`, `{"a":1}}`, `1 2`, `"\`, `{"a" 1}`, `{1:2}`} {
-		for _, one := range []bool{false, true} {
-			limits.Unique, limits.Known = one, one
+		for _, known := range []bool{false, true} {
+			limits.Known = known
 			if JSON(t.Context(), strings.NewReader(broken), &v, limits) == nil {
 				t.Errorf("%q is JSON", broken)
 			}

@@ -12,8 +12,8 @@ type JSONLimits struct {
 	Bytes int64
 	// Depth limits nested objects and arrays, and Values all values together.
 	Depth, Values int64
-	// Unique refuses what Unambiguous does, and Known fields that v lacks.
-	Unique, Known bool
+	// Known refuses fields that v lacks.
+	Known bool
 }
 
 // JSON decodes a document into v. If there is none, the error is io.EOF.
@@ -27,11 +27,6 @@ func JSON(ctx context.Context, r io.Reader, v any, l JSONLimits) error {
 	}
 	if err := l.measure(data); err != nil {
 		return err
-	}
-	if l.Unique {
-		if _, err := Unambiguous(data, int(l.Depth), len(data)); err != nil { // measure has counted the values
-			return err
-		}
 	}
 	if !l.Known || !json.Valid(data) {
 		return json.Unmarshal(data, v)
