@@ -78,7 +78,7 @@ func run(names []string, long, all bool, base string) (passed bool, err error) {
 	t := times{Begun: begun}
 	var failed []outcome
 	runAll(ctx, chosen, out.command, func(o outcome) {
-		t.Suites = append(t.Suites, spent{o.name, o.took.Seconds()})
+		t.Suites = append(t.Suites, spent{o.name, o.took.Seconds(), o.busyPercent})
 		if o.err == nil {
 			out.say("== %s: passed in %.0fs (after %.0fs)", o.name, o.took.Seconds(), time.Since(begun).Seconds())
 			return

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,6 +16,8 @@ type outcome struct {
 	suite
 	err  error
 	took time.Duration
+	// busyPercent is how much of the host's processors was used meanwhile.
+	busyPercent float64
 }
 
 // runAll runs suites in their order, as many at once as may be, and reports each when it has ended. What needs
@@ -43,9 +46,7 @@ func runAll(ctx context.Context, chosen []suite, run func(context.Context, suite
 			default:
 				alone, running[s.name] = s.alone, true
 				go func() {
-					begun := time.Now()
-					err := run(ctx, s)
-					ended <- outcome{s, err, time.Since(begun)}
+					ended <- measure(ctx, s, run)
 				}()
 			}
 			waiting = slices.Delete(waiting, i, i+1)
@@ -59,4 +60,17 @@ func runAll(ctx context.Context, chosen []suite, run func(context.Context, suite
 		passed[o.name], alone = o.err == nil, false
 		report(o)
 	}
+}
+
+func measure(ctx context.Context, s suite, run func(context.Context, suite) error) outcome {
+	begun := time.Now()
+	before, err := readProcessors()
+	if err != nil {
+		return outcome{suite: s, err: err}
+	}
+	err = run(ctx, s)
+	o := outcome{suite: s, err: err, took: time.Since(begun)}
+	after, err := readProcessors()
+	o.err, o.busyPercent = cmp.Or(o.err, err), after.busySince(before)
+	return o
 }

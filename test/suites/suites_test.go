@@ -107,9 +107,10 @@ func TestTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	bySeconds(all)
+	all[0].BusyPercent = processors{busy: 30, all: 50}.busySince(processors{busy: 10})
 	var out strings.Builder
 	times{Suites: all, Tests: all, Total: 3.5}.print(&out)
-	if got := out.String(); !strings.Contains(got, "2.5s  b\n     1.0s  a\n") || !strings.Contains(got, "3.5s  in all") {
+	if got := out.String(); !strings.Contains(got, "2.5s  b             processors  40 % busy\n     1.0s  a ") || !strings.Contains(got, "3.5s  in all") {
 		t.Errorf("%s", got)
 	}
 	if _, err := readTests(strings.NewReader("b took 3 s\n")); err == nil {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -21,6 +23,8 @@ const slowest = 25
 type spent struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
+	// BusyPercent is how much of the host's processors was used meanwhile, by all that ran. Only suites have it.
+	BusyPercent float64 `json:"busy_percent,omitempty"`
 }
 
 // times is the content of timesFile.
@@ -51,7 +55,7 @@ func bySeconds(all []spent) {
 func (t times) print(w io.Writer) {
 	fmt.Fprintln(w, "== where the time went")
 	for _, s := range t.Suites {
-		fmt.Fprintf(w, "%8.1fs  %s\n", s.Seconds, s.Name)
+		fmt.Fprintf(w, "%8.1fs  %-12s  processors %3.0f %% busy\n", s.Seconds, s.Name, s.BusyPercent)
 	}
 	fmt.Fprintf(w, "%8.1fs  in all, some of it two at a time\n", t.Total)
 	fmt.Fprintln(w, "== the slowest tests")
@@ -66,4 +70,35 @@ func (t times) save() error {
 		return err
 	}
 	return os.WriteFile(timesFile, b, 0o644)
+}
+
+// processors is what the host's processors have done since it started, in ticks.
+type processors struct{ busy, all float64 }
+
+func readProcessors() (p processors, err error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return p, err
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	for i, field := range strings.Fields(line)[1:] {
+		ticks, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return p, fmt.Errorf("/proc/stat: %w", err)
+		}
+		switch i {
+		case 3, 4: // idle, and idle while waiting for a disk
+		case 8, 9: // guests, which are counted as user and nice already
+			continue
+		default:
+			p.busy += ticks
+		}
+		p.all += ticks
+	}
+	return p, nil
+}
+
+// busySince returns how much of the processors has been used since before.
+func (p processors) busySince(before processors) (percent float64) {
+	return 100 * (p.busy - before.busy) / max(p.all-before.all, 1)
 }
