@@ -82,7 +82,7 @@ type driver struct {
 	running int        // counts up when code begins and when it ends: odd while it runs
 	begun   bool       // the driver has said that it runs the code
 	pending bool       // interrupt it as soon as it has begun
-	since   time.Time  // when the code began
+	since   int64      // when bash's code began, on procfs's clock
 	asked   bool       // the code has been interrupted before
 }
 
@@ -307,7 +307,7 @@ func (d *driver) interruptNow() {
 	if d.lang != "javascript" {
 		_ = d.process.Signal(syscall.SIGINT)
 		if d.lang == "bash" && d.asked { // a program that ignores interrupts must not make the shell die
-			d.process.KillSince(procfs.Ticks() - time.Since(d.since).Milliseconds()/10 - 1)
+			d.process.KillSince(d.since - 1)
 		}
 		d.asked = true
 		return
@@ -329,7 +329,9 @@ func (d *driver) count() {
 	defer d.mu.Unlock()
 	d.running++
 	d.begun, d.pending, d.asked = false, false, false
-	d.since = time.Now()
+	if d.lang == "bash" {
+		d.since = procfs.Ticks()
+	}
 }
 
 func (d *driver) begin() {

@@ -3,6 +3,7 @@ package snapshots
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -273,4 +274,33 @@ func (b *box) outputText(pid int) string {
 		return nil
 	})
 	return text.String()
+}
+
+// clocks returns the monotonic time and the time since boot inside.
+func (b *box) clocks() (monotonic, boot int64) {
+	b.Helper()
+	out := b.sh(`python3 -c 'import time; print(*[time.clock_gettime_ns(c) for c in (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)])'`)
+	if _, err := fmt.Sscan(out, &monotonic, &boot); err != nil {
+		b.Fatalf("%q: %v", out, err)
+	}
+	return monotonic, boot
+}
+
+// Monotonic time, and so every timer, stops during a pause. The time since boot goes on.
+func TestAPauseDoesNotCount(t *testing.T) {
+	t.Parallel()
+	b := shared.newBox(t, bothy.SandboxCreate{})
+	monotonic, boot := b.clocks()
+	b.pause()
+	paused := time.Now()
+	b.is(bothy.StatePaused)
+	took := time.Since(paused)
+	b.resume(b.id)
+	copy := b.fork(1)[0]
+	for _, c := range []*box{b, copy} {
+		m, since := c.clocks()
+		if gap := time.Duration(since - boot - (m - monotonic)); m <= monotonic || gap < took {
+			t.Errorf("paused for more than %s, the time since boot is %s ahead of a monotonic time of %s", took, gap, time.Duration(m-monotonic))
+		}
+	}
 }

@@ -24,8 +24,9 @@ func (l *lookedAt) Update(bool) sentrytime.UpdateResult {
 func (*lookedAt) GetTime(sentrytime.ClockID) (int64, error) { return time.Now().UnixNano(), nil }
 func (*lookedAt) MonotonicRawEnabled() bool                 { return false }
 
-// Clocks look at the host's when they are told to, and not when they would by themselves.
-func TestCalibrateIn(t *testing.T) {
+// vdsoPage makes a page of parameters for programs that read the time.
+func vdsoPage(t *testing.T) *VDSOParamPage {
+	t.Helper()
 	fd, err := memutil.CreateMemFD("clocks", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -34,13 +35,18 @@ func TestCalibrateIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer memory.Destroy()
+	t.Cleanup(memory.Destroy)
 	page, err := memory.Allocate(hostarch.PageSize, pgalloc.AllocOpts{Kind: usage.Anonymous})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer memory.DecRef(page)
-	params := NewVDSOParamPage(memory, page)
+	t.Cleanup(func() { memory.DecRef(page) })
+	return NewVDSOParamPage(memory, page)
+}
+
+// Clocks look at the host's when they are told to, and not when they would by themselves.
+func TestCalibrateIn(t *testing.T) {
+	params := vdsoPage(t)
 	synctest.Test(t, func(t *testing.T) {
 		keeper, clocks := NewTimekeeper(), &lookedAt{}
 		if keeper.CalibrateIn(time.Millisecond) {
