@@ -146,6 +146,12 @@ func New(cfg Config) (*Manager, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, err
 	}
+	// A command shares this process's memory until it executes its program: nobody may trace it.
+	if os.Getpid() == 1 {
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			return nil, err
+		}
+	}
 	return m, nil
 }
 

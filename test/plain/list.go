@@ -5,6 +5,7 @@ var list = []exception{
 	{name: name{"engine/gvisor", "TestKilledKernelSaysSo"}, Why: "a signal sent to a sentry on the host is passed on to process 1 and kills it"},
 	{name: name{"engine/gvisor", "TestFilesThatDoNotFit"}, Why: "files of an overlay are not limited"},
 	{name: name{"test/e2e", "TestAPlainLinux"}, Why: "/proc/sys lacks some of Linux's files"},
+	{name: name{"test/e2e", "TestProgramsFindALinux"}, Why: "terminals, new network namespaces and /proc differ from Linux, and root cannot attach to a user's process"},
 	{name: name{"test/e2e", "TestAttributesOfFiles"}, Why: "files of an image cannot have extended attributes"},
 	{name: name{"test/e2e", "TestTooManyFiles"}, Why: "files of an overlay are not limited"},
 	{name: name{"test/e2e", "TestHoards/link"}, Why: "hard links are not limited"},

@@ -71,6 +71,7 @@ func installGate(table *kernel.SyscallTable) {
 						caller.notify()
 					}
 					calibrateClocks(t.Kernel())
+					allowAttaching(t.Kernel())
 					if err := gate.pass(t); err != nil {
 						return 0, nil, err
 					}
@@ -79,6 +80,15 @@ func installGate(table *kernel.SyscallTable) {
 			}
 			table.Table[number] = call
 		}
+	}
+}
+
+// allowAttaching lets processes trace others of their user, as on Debian, unless this is a restored
+// kernel, which has its own setting. Process 1 cannot be traced: it has more capabilities than any
+// command, and is not dumpable.
+func allowAttaching(k *kernel.Kernel) {
+	if !caller.restored.Load() {
+		k.YAMAPtraceScope.Store(0)
 	}
 }
 

@@ -1,0 +1,130 @@
+"""Prints what of the kernel is not as under Linux. Its argument is the id of a process to attach to."""
+
+import ctypes
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import struct
+import sys
+
+libc = ctypes.CDLL(None, use_errno=True)
+target = int(sys.argv[1])
+
+
+def want(what, got, right):
+    if got != right:
+        print(f"{what}: {got!r}, want {right!r}")
+
+
+def trial(f, *args):
+    try:
+        return f(*args)
+    except OSError as e:
+        return e.strerror
+
+
+def read(path):
+    with open(path) as f:
+        return f.read()
+
+
+# Whoever may trace a process reads its memory and attaches to it. Process 1 is nobody's.
+def attach(pid):
+    if libc.ptrace(0x4206, pid, 0, 0) != 0:  # PTRACE_SEIZE
+        return os.strerror(ctypes.get_errno())
+    libc.ptrace(0x4207, pid, 0, 0)  # PTRACE_INTERRUPT
+    os.waitpid(pid, 0x40000000)  # __WALL
+    libc.ptrace(17, pid, 0, 0)  # PTRACE_DETACH
+    return "attached"
+
+
+want("ptrace_scope", read("/proc/sys/kernel/yama/ptrace_scope"), "0\n")
+want("attach", attach(target), "attached")
+want("attach to process 1", attach(1), "Operation not permitted")
+
+# The master of a terminal whose other side was never opened.
+master = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+poll = select.poll()
+poll.register(master, select.POLLIN)
+want("an unused terminal", trial(os.read, master, 1), "Resource temporarily unavailable")
+want("poll of an unused terminal", poll.poll(0), [])
+os.close(master)
+
+# A process on a terminal of its own.
+child, master = pty.fork()
+if child == 0:
+    os.write(1, b"x")
+    signal.pause()
+os.read(master, 1)
+number = int(os.path.basename(os.readlink(f"/proc/{child}/fd/0")))
+fields = read(f"/proc/{child}/stat").rpartition(")")[2].split()
+want("tty_nr and tpgid", fields[4:6], [str(136 << 8 | number), str(child)])
+os.kill(child, signal.SIGKILL)
+os.waitpid(child, 0)
+want("a hung up terminal", trial(os.read, master, 1), "Input/output error")
+
+# What monitors read.
+for name in ("diskstats", "interrupts", "softirqs", "swaps", "vmstat", "net/sockstat", "net/sockstat6", "self/smaps_rollup"):
+    want(name, isinstance(trial(read, "/proc/" + name), str) and os.path.exists("/proc/" + name), True)
+status = dict(line.split(":\t", 1) for line in read("/proc/self/status").splitlines())
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+signal.signal(signal.SIGUSR2, lambda *_: None)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+os.kill(os.getpid(), signal.SIGALRM)
+status = dict(line.split(":\t", 1) for line in read("/proc/self/status").splitlines())
+has = lambda name, n: bool(int(status.get(name, "0"), 16) >> (n - 1) & 1)
+want("SigIgn", has("SigIgn", signal.SIGUSR1), True)
+want("SigCgt", has("SigCgt", signal.SIGUSR2), True)
+want("SigBlk", has("SigBlk", signal.SIGALRM), True)
+want("pending", has("SigPnd", signal.SIGALRM) or has("ShdPnd", signal.SIGALRM), True)
+peak, now = (int(status.get(name, "0 kB").split()[0]) for name in ("VmHWM", "VmRSS"))
+want("VmHWM", peak >= now > 0, True)
+want("VmSwap", status.get("VmSwap", "").strip(), "0 kB")
+rollup = dict(re.findall(r"^(\w+): +(\d+) kB$", read("/proc/self/smaps_rollup"), re.M))
+want("smaps_rollup", int(rollup["Rss"]) > 0 and int(rollup["Private_Dirty"]) > 0, True)
+want("tasks", int(read("/proc/loadavg").split()[3].split("/")[1]) > 1, True)
+with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
+    s.bind(("::1", 0))
+    want("udp6", f"01000000:{s.getsockname()[1]:04X} " in read("/proc/net/udp6"), True)
+    want("sockstat6", re.search(r"UDP6: inuse [1-9]", read("/proc/net/sockstat6")) is not None, True)
+
+# A new network namespace has a loopback interface that is down and has no address. This is how
+# bubblewrap sets it up: an address that must be new, then the interface.
+if libc.unshare(0x10000000 | 0x40000000) != 0:  # CLONE_NEWUSER | CLONE_NEWNET
+    sys.exit("unshare: " + os.strerror(ctypes.get_errno()))
+
+
+def netlink(kind, flags, body):
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as s:
+        s.send(struct.pack("=IHHII", 16 + len(body), kind, flags | 5, 1, 0) + body)  # NLM_F_REQUEST | NLM_F_ACK
+        return os.strerror(-struct.unpack_from("=i", s.recv(4096), 16)[0])
+
+
+def flags():
+    with socket.socket() as s:
+        return struct.unpack_from("=16sh", fcntl.ioctl(s, 0x8913, struct.pack("=16s24x", b"lo")))[1]  # SIOCGIFFLAGS
+
+
+def connect(family, address):
+    with socket.socket(family) as server, socket.socket(family) as client:
+        server.bind((address, 0))
+        server.listen()
+        client.connect(server.getsockname())
+        return "connected"
+
+
+lo = socket.if_nametoindex("lo")
+up = lambda on: netlink(16, 0, struct.pack("=BxHiII", 0, 0, lo, on, 1))  # RTM_NEWLINK
+address = struct.pack("=BBBBI", socket.AF_INET, 8, 0, 254, lo) + struct.pack("=HH4s", 8, 2, b"\x7f\0\0\1")  # IFA_LOCAL
+want("new lo", (flags() & 1, trial(connect, socket.AF_INET, "127.0.0.1") == "connected"), (0, False))
+want("a new address", netlink(20, 0x600, address), "Success")  # RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL
+want("the same address", netlink(20, 0x600, address), "File exists")
+want("set lo up", (up(1), flags() & 1), ("Success", 1))
+want("IPv4", trial(connect, socket.AF_INET, "127.0.0.1"), "connected")
+want("IPv6", trial(connect, socket.AF_INET6, "::1"), "connected")
+want("set lo down", (up(0), flags() & 1), ("Success", 0))
+print("done")
