@@ -42,8 +42,10 @@ type WriteOptions struct {
 	// ModifiedAt is kept when set.
 	ModifiedAt time.Time
 	// Atomic replaces an existing file with a new one owned by the user, in one
-	// step. Otherwise the file keeps its owner, mode and other names (hard
-	// links), and the user must be allowed to write it.
+	// step. Otherwise the file is written in place, as by an editor, once all of
+	// the content has arrived: it keeps its owner, mode and other names (hard
+	// links), the user must be allowed to write it, and a reader may for a moment
+	// see old and new content mixed. A new file can be seen before it is complete.
 	Atomic bool
 	// Size is how many bytes there will be, or 0 when that is not known. To know it
 	// makes large files faster.

@@ -107,7 +107,7 @@ func newFilesWrite(a *app, user *string) *cobra.Command {
 	var mode string
 	cmd := &cobra.Command{
 		Use:   "write SANDBOX PATH",
-		Short: "Write standard input to a file, atomically",
+		Short: "Write standard input to a file",
 		Example: `  echo 'print(42)' | bothy files write sbx4f2a main.py
   bothy files write sbx4f2a run.sh --mode 755 < run.sh`,
 		Args: usage(cobra.ExactArgs(2)),

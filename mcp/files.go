@@ -63,7 +63,7 @@ type listFilesOut struct {
 
 func (t tools) addFiles() {
 	add(t, destroys, "write_file", "Write a file",
-		"Writes a whole file in a sandbox, atomically. An existing file with that name is replaced.",
+		"Writes a whole file in a sandbox. The content of an existing file with that name is replaced, in place.",
 		func(ctx context.Context, _ *mcp.CallToolRequest, in writeIn) ([]mcp.Content, *bothy.FileInfo, error) {
 			content, mode, err := in.decode()
 			if err != nil {

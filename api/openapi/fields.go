@@ -463,7 +463,7 @@ var Descriptions = map[string]fields{
 		"path":     field("Where to write; relative paths begin at /workspace.", example("/workspace/main.py")),
 		"content":  field("The file's content.", example("print('hello')\n")),
 		"encoding": field("The encoding of content.", oneOf("utf-8", "base64"), byDefault("utf-8")),
-		"atomic":   field("Replace an existing file with a new one owned by the user, in one step. Otherwise the file keeps its owner, mode and links, and the user must be allowed to write it.", byDefault(false)),
+		"atomic":   field("Replace an existing file with a new one owned by the user, in one step. Otherwise the file is written in place once the content has arrived: it keeps its owner, mode and links, the user must be allowed to write it, and a reader may for a moment see old and new content mixed.", byDefault(false)),
 		"mode":     field("The permission bits, in octal.", byDefault("0644")),
 		"user":     field("Who owns it.", byDefault(bothy.DefaultUser)),
 	},

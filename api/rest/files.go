@@ -42,7 +42,7 @@ type (
 	}
 	putInput struct {
 		FileRef
-		Atomic     bool      `query:"atomic" doc:"Replace an existing file with a new one owned by the user, in one step. Otherwise the file keeps its owner, mode and links, and the user must be allowed to write it."`
+		Atomic     bool      `query:"atomic" doc:"Replace an existing file with a new one owned by the user, in one step. Otherwise the file is written in place once the content has arrived: it keeps its owner, mode and links, the user must be allowed to write it, and a reader may for a moment see old and new content mixed."`
 		Mode       string    `query:"mode" pattern:"^[0-7]{3,4}$" doc:"The permission bits in octal; 0644 when empty."`
 		ModifiedAt time.Time `query:"modified_at" doc:"The time of modification to give the file."`
 	}
@@ -119,7 +119,7 @@ func (s *handlers) registerFileBytes(svc bothy.FileService) {
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "put-file", Method: http.MethodPut, Path: filesPath, Tag: "Files", Raw: true,
 		Summary: "Write a file", Scope: bothy.ScopeSandboxesWrite,
-		Text: "The body is the file's bytes, of any size. The file is written atomically; the folders above it are created.",
+		Text: "The body is the file's bytes, of any size. The folders above the file are created. If the body does not arrive whole, an existing file is unchanged.",
 	}, func(ctx context.Context, in *putInput) (*openapi.Response, error) {
 		mode, err := parseMode(in.Mode)
 		if err != nil {

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -70,9 +73,12 @@ func TestWriteKeepsOwnerModeAndLinks(t *testing.T) {
 	if info, err := f.Write(nil, mine, strings.NewReader("by root"), WriteOptions{}); err != nil || info.UID != 4321 || Bits(info.Mode) != 0o640 {
 		t.Errorf("%+v, %v", info, err)
 	}
-	// A user's own file with one name is replaced atomically.
+	// A user's own file is replaced only if that was asked for.
 	before := status(t, mine).Ino
-	if _, err := f.Write(stranger, mine, strings.NewReader("x"), WriteOptions{}); err != nil || status(t, mine).Ino == before {
+	if _, err := f.Write(stranger, mine, strings.NewReader("x"), WriteOptions{}); err != nil || status(t, mine).Ino != before {
+		t.Errorf("it was replaced: %v", err)
+	}
+	if _, err := f.Write(stranger, mine, strings.NewReader("x"), WriteOptions{Atomic: true}); err != nil || status(t, mine).Ino == before {
 		t.Errorf("it was written over: %v", err)
 	}
 }
@@ -115,5 +121,66 @@ func TestWriteRefusesWhatTheUserMayNotWrite(t *testing.T) {
 		if err != nil || len(left) > 0 {
 			t.Errorf("%v, %v", left, err)
 		}
+	}
+}
+
+// A program that watches a folder, or has a file open, sees a write as that of an editor.
+func TestWriteInPlaceIsSeenByWatchers(t *testing.T) {
+	f, dir := testFS(), t.TempDir()
+	path := filepath.Join(dir, "file")
+	write(t, path, "old")
+	open, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_ALL_EVENTS&^(unix.IN_ACCESS|unix.IN_OPEN|unix.IN_CLOSE_NOWRITE)); err != nil {
+		t.Fatal(err)
+	}
+	large := strings.Repeat("line\n", bufferSize)
+	for _, c := range []struct{ name, content string }{
+		{"file", "new content"}, {"file", large}, {"file", "short"}, {"new", "x"}, {"new2", large},
+	} {
+		if _, err := f.Write(nil, filepath.Join(dir, c.name), strings.NewReader(c.content), WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := content(t, filepath.Join(dir, c.name)); got != c.content {
+			t.Errorf("%s holds %d bytes instead of %d", c.name, len(got), len(c.content))
+		}
+		buf := make([]byte, 64<<10)
+		n, err := unix.Read(fd, buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var seen uint32
+		for b := buf[:n]; len(b) > 0; {
+			mask, size := binary.NativeEndian.Uint32(b[4:]), binary.NativeEndian.Uint32(b[12:])
+			if name := strings.TrimRight(string(b[16:16+size]), "\x00"); name != c.name {
+				t.Errorf("while %s was written, %q was seen", c.name, name)
+			}
+			seen |= mask
+			b = b[16+size:]
+		}
+		if seen&(unix.IN_MODIFY|unix.IN_CLOSE_WRITE) != unix.IN_MODIFY|unix.IN_CLOSE_WRITE || seen&unix.IN_MOVE != 0 {
+			t.Errorf("%s: events %#x", c.name, seen)
+		}
+		if b, err := io.ReadAll(open); c.content == "new content" && (err != nil || string(b) != c.content) {
+			t.Errorf("who has the file open reads %q, %v", b, err)
+		}
+	}
+	// New content that does not arrive leaves neither a file nor a change.
+	for _, name := range []string{"file", "newer"} {
+		broken := io.MultiReader(strings.NewReader(large), iotest.ErrReader(syscall.ECONNRESET))
+		if _, err := f.Write(nil, filepath.Join(dir, name), broken, WriteOptions{}); err == nil {
+			t.Errorf("%s was written", name)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "newer")); err == nil || content(t, path) != "short" {
+		t.Errorf("half a file: %v, %.20q", err, content(t, path))
 	}
 }

@@ -1,6 +1,8 @@
 package files
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -26,8 +28,8 @@ type WriteOptions struct {
 	// ModifiedAt is the time of the last change; now when zero.
 	ModifiedAt time.Time
 	// Atomic replaces an existing file with a new one owned by the user, in one
-	// step. Otherwise the file keeps its owner, mode and other names, and the
-	// user must be allowed to write it.
+	// step. Otherwise the file is written in place and keeps its owner, mode and
+	// other names, and the user must be allowed to write it.
 	Atomic bool
 	// SHA256, if not nil, is the expected hash of the content.
 	SHA256 []byte
@@ -43,33 +45,40 @@ const bufferSize = 256 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// Write stores r in a temporary file and renames it to path, creating parent folders. If a
-// rename would change the owner or links of an existing file, it copies over that file instead.
-// Until then, and if anything fails, the old file is unchanged.
+// Write stores r at path, creating parent folders. An existing file is written in place, as an
+// editor does, so that whoever has it open or watches it sees the new content; a reader may meet a
+// mixture of old and new for a moment. That begins only once all of the content is here: if it does
+// not arrive, the old file is unchanged. A new file appears at once and is removed if the write
+// fails. An atomic write fills a temporary file and renames it.
 func (f *FS) Write(u *account.User, path string, r io.Reader, o WriteOptions) (Info, error) {
 	t, err := f.create(u, path, o)
+	for range 10 {
+		if !errors.Is(err, fs.ErrExist) {
+			break
+		} // another created it just now
+		t, err = f.create(u, path, o)
+	}
 	if err != nil {
 		return Info{}, pathError(path, err)
 	}
-	defer t.close()
-	result := t.file
-	if err = t.fill(r, o); err == nil {
-		if t.target != nil {
-			result = t.target
-			if err = f.as(u, func() error { return t.setMode(o) }); err == nil {
-				err = t.copyOver(o)
-			}
-		} else {
-			err = f.as(u, func() error { return os.Rename(t.temp, t.final) })
+	defer t.file.Close()
+	if t.exists {
+		err = f.overwrite(u, t, r, o)
+	} else {
+		if err = fill(t.file, r, o); err == nil {
+			err = t.applyMetadata(o)
+		}
+		if err == nil && t.name != t.final {
+			err = f.as(u, func() error { return os.Rename(t.name, t.final) })
+		}
+		if err != nil {
+			_ = f.as(u, func() error { return os.Remove(t.name) })
 		}
 	}
-	if err != nil || t.target != nil {
-		_ = f.as(u, func() error { return os.Remove(t.temp) })
-	}
 	if err != nil {
 		return Info{}, pathError(path, err)
 	}
-	st, err := result.Stat()
+	st, err := t.file.Stat()
 	if err != nil {
 		return Info{}, pathError(path, err)
 	}
@@ -78,27 +87,22 @@ func (f *FS) Write(u *account.User, path string, r io.Reader, o WriteOptions) (I
 
 // pending is a file that is being written.
 type pending struct {
-	file        *os.File
-	temp, final string
+	file *os.File
+	// name is the name that the file has now, and final the one that it will have.
+	name, final string
 	mode        fs.FileMode
-	// target is the existing file, open, if it is to be kept.
-	target *os.File
+	// exists is set if the file was there before, and is written in place.
+	exists bool
 }
 
-func (t *pending) close() {
-	t.file.Close()
-	if t.target != nil {
-		t.target.Close()
-	}
-}
-
-// create opens a new file in the folder where it will be.
+// create opens the file to write: the existing one, a new one, or a temporary one in its folder.
 func (f *FS) create(u *account.User, path string, o WriteOptions) (*pending, error) {
-	t := &pending{mode: 0o644}
+	t := &pending{mode: fileMode(cmp.Or(o.Mode, 0o644))}
 	err := f.as(u, func() (err error) {
 		if t.final, err = followLinks(path); err != nil {
 			return err
 		}
+		t.name = t.final
 		st, err := os.Lstat(t.final)
 		switch {
 		case err == nil && st.IsDir():
@@ -107,103 +111,124 @@ func (f *FS) create(u *account.User, path string, o WriteOptions) (*pending, err
 			return bothy.Errorf(bothy.CodeInvalid, "%s is not a regular file", quote(path)).
 				WithHint("Write to devices, pipes and sockets with a command.")
 		case err == nil:
-			t.mode = st.Mode()
-			if !o.Atomic {
-				if err := t.openTarget(o); err != nil {
-					return err
-				}
+			if o.Mode == 0 {
+				t.mode = st.Mode()
 			}
+			if !o.Atomic {
+				t.file, err = os.OpenFile(t.final, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+				if t.exists = err == nil; t.exists || !errors.Is(err, unix.ETXTBSY) {
+					return err
+				} // a running program is replaced
+			}
+			fallthrough
+		case o.Atomic:
+			t.name = filepath.Join(filepath.Dir(t.final), tempPrefix+rand.Text()[:12])
 		}
-		dir := filepath.Dir(t.final)
-		t.temp = filepath.Join(dir, tempPrefix+rand.Text()[:12])
 		open := func() error {
-			t.file, err = os.OpenFile(t.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+			t.file, err = os.OpenFile(t.name, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, t.mode.Perm())
 			return err
 		}
 		if err = open(); errors.Is(err, fs.ErrNotExist) {
-			if err = os.MkdirAll(dir, 0o755); err == nil {
+			if err = os.MkdirAll(filepath.Dir(t.final), 0o755); err == nil {
 				err = open()
 			}
 		}
-		if t.target != nil && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) {
-			return nil // the folder is not the user's, though the file is
-		}
 		return err
 	})
-	if err == nil && t.target != nil {
-		err = t.decide()
-	}
-	if err != nil && t.target != nil {
-		t.target.Close()
-	}
-	if o.Mode != 0 {
-		t.mode = fileMode(o.Mode)
-	}
 	return t, err
 }
 
-// openTarget opens the existing file, which fails unless the user may write it.
-func (t *pending) openTarget(o WriteOptions) error {
-	file, err := os.OpenFile(t.final, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if errors.Is(err, unix.ETXTBSY) {
-		return nil // a running program is replaced
+// overwrite writes the content over the existing file once it is complete: what is small from
+// memory, in one step, and more from a file without a name.
+func (f *FS) overwrite(u *account.User, t *pending, r io.Reader, o WriteOptions) error {
+	buf := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(buf)
+	var whole io.Reader
+	if _, large := r.(Splicer); !large {
+		n, err := readFull(r, buf[:])
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if err == io.EOF {
+			sum := sha256.New()
+			if o.SHA256 != nil {
+				sum.Write(buf[:n])
+			}
+			if err := o.check(sum); err != nil {
+				return err
+			}
+			whole = bytes.NewReader(buf[:n])
+		} else {
+			r = io.MultiReader(bytes.NewReader(bytes.Clone(buf[:n])), r)
+		}
 	}
-	if err == nil {
-		t.target = file
-	}
-	return err
-}
-
-// decide drops the target if replacing it with a new file makes no difference, since that is
-// atomic.
-func (t *pending) decide() error {
-	if t.file == nil {
-		file, err := os.CreateTemp("", tempPrefix)
+	if whole == nil {
+		stage, err := unnamed(filepath.Dir(t.final))
 		if err != nil {
 			return err
 		}
-		t.file, t.temp = file, file.Name()
-		return os.Remove(t.temp)
+		defer stage.Close()
+		if err := fill(stage, r, o); err != nil {
+			return err
+		}
+		if _, err := stage.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		whole = struct{ io.Reader }{stage}
 	}
-	var have, is unix.Stat_t
-	if err := errors.Join(unix.Fstat(int(t.target.Fd()), &have), unix.Fstat(int(t.file.Fd()), &is)); err != nil {
-		return err
-	}
-	if have.Nlink == 1 && have.Uid == is.Uid && have.Gid == is.Gid {
-		t.target.Close()
-		t.target = nil
-	}
-	return nil
+	return f.as(u, func() error {
+		if o.Mode != 0 { // which only the owner may
+			if err := t.setMode(); err != nil {
+				return err
+			}
+		}
+		return t.copyOver(whole, buf[:], o)
+	})
 }
 
-// setMode gives the target the requested mode, which only its owner may.
-func (t *pending) setMode(o WriteOptions) error {
-	if o.Mode == 0 {
-		return nil
+// readFull reads until buf is full, or returns io.EOF if the content ends before.
+func readFull(r io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var k int
+		k, err = r.Read(buf[n:])
+		n += k
 	}
-	st, err := t.target.Stat()
-	if err != nil || Bits(st.Mode()) == o.Mode {
-		return err
-	}
-	return t.target.Chmod(fileMode(o.Mode))
+	return n, err
 }
 
-// copyOver writes the stored content over the existing file.
-func (t *pending) copyOver(o WriteOptions) error {
-	if _, err := t.file.Seek(0, io.SeekStart); err != nil {
+// unnamed returns an empty file that has no name any more. It has one for a moment in the
+// temporary folder, or in the given one if that is missing.
+func unnamed(otherwise string) (*os.File, error) {
+	file, err := os.CreateTemp("", tempPrefix)
+	if err != nil {
+		file, err = os.CreateTemp(otherwise, tempPrefix)
+	}
+	if err == nil {
+		err = os.Remove(file.Name())
+	}
+	return file, err
+}
+
+// setMode gives the file its mode, unless it has it.
+func (t *pending) setMode() error {
+	st, err := t.file.Stat()
+	if err != nil || Bits(st.Mode()) == Bits(t.mode) {
 		return err
 	}
-	buf := buffers.Get().(*[bufferSize]byte)
-	defer buffers.Put(buf)
-	n, err := io.CopyBuffer(struct{ io.Writer }{t.target}, struct{ io.Reader }{t.file}, buf[:])
+	return t.file.Chmod(t.mode)
+}
+
+// copyOver writes the content over the existing file.
+func (t *pending) copyOver(r io.Reader, buf []byte, o WriteOptions) error {
+	n, err := io.CopyBuffer(struct{ io.Writer }{t.file}, r, buf)
 	if err == nil {
-		err = t.target.Truncate(n)
+		err = t.file.Truncate(n)
 	}
 	if err == nil {
-		err = setMetadata(t.target, o.Metadata)
+		err = setMetadata(t.file, o.Metadata)
 	}
 	if err == nil && !o.ModifiedAt.IsZero() {
-		_ = setTime(t.target, o.ModifiedAt) // only the owner may
+		_ = setTime(t.file, o.ModifiedAt) // only the owner may
 	}
 	return err
 }
@@ -231,22 +256,17 @@ type Splicer interface {
 	SpliceInto(f *os.File) error
 }
 
-// fill copies the content and sets the attributes.
-func (t *pending) fill(r io.Reader, o WriteOptions) error {
+// fill copies the content into a file.
+func fill(file *os.File, r io.Reader, o WriteOptions) error {
 	if s, ok := r.(Splicer); ok && o.SHA256 == nil {
-		err := s.SpliceInto(t.file)
-		if err == nil {
-			return t.applyMetadata(o)
-		}
-		if !errors.Is(err, errors.ErrUnsupported) {
+		if err := s.SpliceInto(file); !errors.Is(err, errors.ErrUnsupported) {
 			return err
 		}
 	}
-	var w io.Writer = t.file
-	var sum hash.Hash
+	var w io.Writer = file
+	sum := sha256.New()
 	if o.SHA256 != nil {
-		sum = sha256.New()
-		w = io.MultiWriter(t.file, sum)
+		w = io.MultiWriter(file, sum)
 	}
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
@@ -254,16 +274,21 @@ func (t *pending) fill(r io.Reader, o WriteOptions) error {
 	if _, err := io.CopyBuffer(struct{ io.Writer }{w}, r, buf[:]); err != nil {
 		return err
 	}
-	if sum != nil && subtle.ConstantTimeCompare(sum.Sum(nil), o.SHA256) != 1 {
-		return bothy.Errorf(bothy.CodeInvalid, "the content does not match its SHA-256").
-			WithHint("It was damaged on the way; send it again.")
+	return o.check(sum)
+}
+
+// check compares the hash of the content with the expected one.
+func (o WriteOptions) check(sum hash.Hash) error {
+	if o.SHA256 == nil || subtle.ConstantTimeCompare(sum.Sum(nil), o.SHA256) == 1 {
+		return nil
 	}
-	return t.applyMetadata(o)
+	return bothy.Errorf(bothy.CodeInvalid, "the content does not match its SHA-256").
+		WithHint("It was damaged on the way; send it again.")
 }
 
 // applyMetadata sets the attributes.
 func (t *pending) applyMetadata(o WriteOptions) error {
-	if err := t.file.Chmod(t.mode); err != nil {
+	if err := t.setMode(); err != nil {
 		return err
 	}
 	if len(o.Metadata) > 0 {

@@ -46,7 +46,10 @@ export interface WriteOptions extends FileOptions {
   mode?: number;
   /** Kept as the modification time. */
   modifiedAt?: Date;
-  /** Replaces any existing file with a new one owned by the user, in one step, even one that the user may not write. */
+  /**
+   * Replaces any existing file with a new one owned by the user, in one step, even one that the user may not write.
+   * Otherwise the file is written in place, and a reader may for a moment see old and new content mixed.
+   */
   atomic?: boolean;
 }
 

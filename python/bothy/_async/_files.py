@@ -100,9 +100,10 @@ class AsyncFiles:
     ) -> FileInfo:
         """Write a file, and create the folders above it.
 
-        A file that is there gets the new content, and keeps its owner, its mode and its
-        other names. A reader in the sandbox sees the old content or the new, never half of
-        it, except of a file that has several names or another owner.
+        A file that is there is written in place, as by an editor, once all of the content
+        has arrived: it keeps its owner, its mode and its other names, and programs that watch
+        it or have it open see the change. A reader may for a moment see old and new content
+        mixed; with ``atomic`` it sees one or the other.
 
         Args:
             path: Where to write it.
