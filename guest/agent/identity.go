@@ -12,6 +12,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -139,16 +140,55 @@ func (a *Agent) adoptHostname(req *guestpb.AdoptRequest) error {
 	if req.Hostname == a.identity.hostname {
 		return nil
 	}
+	old := a.identity.hostname
+	if old == "" { // this guest is new, but its files may be old
+		text, _ := readSmall(filepath.Join(a.opt.Root, "/etc/hostname"))
+		old = strings.TrimSpace(text)
+	}
 	if err := a.replaceFile("/etc/hostname", req.Hostname+"\n", 0o644); err != nil {
 		return err
 	}
-	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
-		bothy.GuestAddr.String() + "\t" + req.Hostname + "\n"
-	err := a.replaceFile("/etc/hosts", hosts, 0o644)
-	if err == nil {
-		a.identity.hostname = req.Hostname
+	// What cannot be read is replaced, and an unusable name is that of no line.
+	hosts, err := readSmall(filepath.Join(a.opt.Root, "/etc/hosts"))
+	if errors.Is(err, unix.EFBIG) {
+		return err // a long list of a user's is worth more than the name
 	}
-	return err
+	if err := a.replaceFile("/etc/hosts", withHostname(hosts, old, req.Hostname), 0o644); err != nil {
+		return err
+	}
+	a.identity.hostname = req.Hostname
+	return nil
+}
+
+// withHostname returns the text of /etc/hosts with another name of this machine. The line with its
+// old name is changed, and all others stay, for they are a user's.
+func withHostname(hosts, old, hostname string) string {
+	addr := bothy.GuestAddr.String()
+	var b strings.Builder
+	var localhost, named bool
+	for line := range strings.Lines(hosts) {
+		line = strings.TrimSuffix(line, "\n")
+		entry, comment, commented := strings.Cut(line, "#")
+		fields := strings.Fields(entry)
+		localhost = localhost || len(fields) > 0 && slices.Contains(fields[1:], "localhost")
+		if len(fields) > 0 && (fields[0] == addr || fields[0] == "127.0.1.1") {
+			if at := slices.IndexFunc(fields[1:], func(s string) bool { return s == old || s == hostname }); at >= 0 {
+				fields[0], fields[1+at], named = addr, hostname, true
+				line = fields[0] + "\t" + strings.Join(fields[1:], " ")
+				if commented {
+					line += " #" + comment
+				}
+			}
+		}
+		b.WriteString(line + "\n")
+	}
+	if !named {
+		b.WriteString(addr + "\t" + hostname + "\n")
+	}
+	if !localhost {
+		return "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" + b.String()
+	}
+	return b.String()
 }
 
 func (a *Agent) adoptMachineID(req *guestpb.AdoptRequest) error {
@@ -289,6 +329,30 @@ func writeRaw(path string, flags int, mode uint32, text string) error {
 		rest = rest[max(n, 0):]
 	}
 	return nil
+}
+
+// readSmall reads a regular file of at most a MiB, in as few system calls as writeRaw.
+func readSmall(path string) (string, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	switch err := unix.Fstat(fd, &st); {
+	case err != nil:
+		return "", &os.PathError{Op: "stat", Path: path, Err: err}
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return "", &os.PathError{Op: "read", Path: path, Err: unix.EINVAL}
+	case st.Size > 1<<20:
+		return "", &os.PathError{Op: "read", Path: path, Err: unix.EFBIG}
+	}
+	b := make([]byte, st.Size)
+	n, err := unix.Read(fd, b)
+	if err != nil {
+		return "", &os.PathError{Op: "read", Path: path, Err: err}
+	}
+	return string(b[:n]), nil
 }
 
 func overwrite(path, text string) error {

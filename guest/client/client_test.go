@@ -664,6 +664,20 @@ func TestAdoption(t *testing.T) {
 	if len(machine) != 33 || len(generation) != 33 {
 		t.Errorf("machine id %q, generation %q", machine, generation)
 	}
+	// A user's lines in /etc/hosts stay when a copy gets another name.
+	write := func(text string) {
+		if err := os.WriteFile(g.root+"/etc/hosts", []byte(text), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+	write("10.0.0.9 db # box-1\n10.0.0.2 app.test\n" + read("/etc/hosts") + "10.0.0.8 cache")
+	id.Hostname = "box-2"
+	if _, err := g.Adopt(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if want := "10.0.0.9 db # box-1\n10.0.0.2 app.test\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n10.0.0.2\tbox-2\n10.0.0.8 cache\n"; read("/etc/hosts") != want {
+		t.Errorf("/etc/hosts is %q", read("/etc/hosts"))
+	}
 	req := line("echo $FROM; pwd")
 	req.Cwd = "/"
 	if res, err := g.Exec(ctx, req); err != nil || res.Stdout != "adoption\n/\n" {
