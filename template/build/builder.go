@@ -421,7 +421,7 @@ func (j *job) publish(ctx context.Context, st *state) (*bothy.Template, error) {
 		t.User = known(files, t.User)
 	}
 	j.say(bothy.BuildEvent{Step: "image"})
-	img, err := j.finish(ctx, st, t.Env["PATH"], st.settings.Image.Volumes, j.req.Args)
+	img, err := j.finish(ctx, st, t.User, t.Env["PATH"], st.settings.Image.Volumes, j.req.Args)
 	if err != nil {
 		return nil, err
 	}

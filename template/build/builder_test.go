@@ -49,6 +49,19 @@ CMD ["serve"]`})
 	}
 }
 
+func TestWorkspaceBelongsToTheUser(t *testing.T) {
+	w := newWorld(t)
+	steps := "\nRUN write /workspace/repo/f x\nRUN write /srv/f x\nCOPY --chown=7:9 f /workspace/theirs"
+	for end, want := range map[string]uint32{"": 1000, "\nUSER user": 1000, "\nUSER app": 0} {
+		r := w.build(bothy.BuildRequest{Dockerfile: "FROM base" + steps + end, ContextID: w.upload("f", "x")})
+		for name, uid := range map[string]uint32{"workspace": 1000, "workspace/repo": want, "workspace/repo/f": want, "workspace/theirs": 7, "srv/f": 0} {
+			if n, err := r.files.Get(name); err != nil || n.UID != uid && !(name == "workspace" && end == "\nUSER app") {
+				t.Errorf("%q: %s: %+v, %v", end, name, n, err)
+			}
+		}
+	}
+}
+
 func TestWhatIsKnownIsNotDoneAgain(t *testing.T) {
 	w := newWorld(t)
 	file := "FROM base\nCOPY f /f\nRUN write /a 1\nRUN write /b 2"

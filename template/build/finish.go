@@ -1,15 +1,19 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/template/tree"
 )
 
 // finishing is the version of how images are finished.
-const finishing = 3
+const finishing = 4
 
 // image is a finished image in the cache.
 type image struct{ key, path string }
@@ -22,9 +26,10 @@ type imageSum struct {
 }
 
 // finish writes a state as an image, with what sandboxes need and with folders for volumes,
-// unless the cache has it. Of the arguments only epochArg matters.
-func (j *job) finish(ctx context.Context, st *state, searchPath string, volumes []string, args map[string]string) (image, error) {
-	key := keyOf("final", finishing, st.key, searchPath, volumes, args[epochArg])
+// unless the cache has it. Of the build's arguments only epochArg matters.
+func (j *job) finish(ctx context.Context, st *state, user, searchPath string, volumes []string, args map[string]string) (image, error) {
+	users := cmp.Or(user, bothy.DefaultUser) == bothy.DefaultUser
+	key := keyOf("final", finishing, st.key, searchPath, volumes, args[epochArg], users)
 	img := image{key, j.b.cache.path(imagesDir, j.project, key)}
 	if j.hold.has(img.path) {
 		return img, nil
@@ -42,6 +47,11 @@ func (j *job) finish(ctx context.Context, st *state, searchPath string, volumes 
 	if err := j.b.o.Library.Finish(files, searchPath); err != nil {
 		return img, err
 	}
+	if users {
+		if err := giveWorkspace(files); err != nil {
+			return img, err
+		}
+	}
 	at, err := sourceDate(args)
 	if err != nil {
 		return img, err
@@ -50,6 +60,27 @@ func (j *job) finish(ctx context.Context, st *state, searchPath string, volumes 
 		files.NoLater(*at)
 	}
 	return img, j.b.writeImage(j.hold, files, img.path)
+}
+
+// giveWorkspace gives the user of sandboxes what root left in the workspace: a repository that a
+// build's commands cloned there could not be changed, and git would not trust it.
+func giveWorkspace(files *tree.Tree) error {
+	top, err := files.Lget(bothy.DefaultCwd)
+	if err != nil || !top.IsDir() {
+		return nil
+	}
+	home, err := files.Get("/home/" + bothy.DefaultUser)
+	if err != nil {
+		return nil
+	}
+	return files.ChangeAll(bothy.DefaultCwd, func(n *tree.Node) {
+		if n.UID == 0 && n.Mode&unix.S_ISUID == 0 {
+			n.UID = home.UID
+			if n.GID == 0 {
+				n.GID = home.GID
+			}
+		}
+	})
 }
 
 // adopt makes an image a template. Its digest is computed once.

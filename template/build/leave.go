@@ -42,7 +42,7 @@ func (j *job) leave(ctx context.Context, r *running, failed error) error {
 func (j *job) moment(ctx context.Context, r *running) (id string, err error) {
 	t := j.template(r.st)
 	t.Env, t.User = maps.Clone(r.env), r.user
-	img, err := j.finish(ctx, r.st, t.Env["PATH"], nil, nil)
+	img, err := j.finish(ctx, r.st, "root", t.Env["PATH"], nil, nil)
 	if err != nil {
 		return "", err
 	}
