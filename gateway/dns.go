@@ -136,9 +136,13 @@ func (g *Gateway) answer(query []byte, overUDP bool) []byte {
 	m.RecursionAvailable = true
 	m.Rcode = g.reply(q, m)
 	size := dns.MinMsgSize
-	if o := q.IsEdns0(); o != nil {
+	if o := q.IsEdns0(); o == nil {
+		m.Extra = nil
+	} else {
 		size = max(size, int(o.UDPSize()))
-		m.SetEdns0(maxQuery, false)
+		if m.IsEdns0() == nil {
+			m.SetEdns0(maxQuery, false)
+		}
 	}
 	if !overUDP {
 		size = dns.MaxMsgSize
@@ -165,16 +169,14 @@ func (g *Gateway) reply(q, m *dns.Msg) int {
 	p := g.currentPolicy()
 	name, ok := canonicalName(question.Name)
 	if !ok {
-		g.recordName(clip(question.Name), refuse("that is not a host name"))
-		return dns.RcodeRefused
+		return g.refuseName(clip(question.Name), refuse("that is not a host name"), m)
 	}
 	if reverse, ok := g.replyReverse(p, question, m); ok {
 		return reverse
 	}
 	v := p.name(name)
 	if !v.allowed {
-		g.recordName(name, v)
-		return dns.RcodeRefused
+		return g.refuseName(name, v, m)
 	}
 	ctx, cancel := context.WithTimeout(g.ctx, lookupTime)
 	defer cancel()
@@ -182,6 +184,16 @@ func (g *Gateway) reply(q, m *dns.Msg) int {
 		return g.passOn(ctx, question, name, v, m)
 	}
 	return g.replyAddress(ctx, p, question, name, v, m)
+}
+
+// refuseName answers for a name that the policy refuses as for one that does not exist: programs
+// take any other code for a passing failure, and ask again for seconds. An extended error says why.
+func (g *Gateway) refuseName(name string, v verdict, m *dns.Msg) int {
+	g.recordName(name, v)
+	m.SetEdns0(maxQuery, false)
+	o := m.IsEdns0()
+	o.Option = append(o.Option, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeBlocked, ExtraText: refusalText(v.reason)})
+	return dns.RcodeNameError
 }
 
 // replyAddress answers for an allowed name: an A query with the name's stand-in, or in mode open
@@ -229,8 +241,8 @@ func rrHeader(name string, kind uint16) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: kind, Class: dns.ClassINET, Ttl: dnsTTL}
 }
 
-// replyReverse answers queries for the name of a stand-in address, and refuses those for
-// forbidden addresses.
+// replyReverse answers queries for the name of a stand-in address. Forbidden addresses have no
+// name.
 func (g *Gateway) replyReverse(p *policy, q dns.Question, m *dns.Msg) (rcode int, ok bool) {
 	name := strings.ToLower(q.Name)
 	if !strings.HasSuffix(name, ".in-addr.arpa.") && !strings.HasSuffix(name, ".ip6.arpa.") {
@@ -238,7 +250,7 @@ func (g *Gateway) replyReverse(p *policy, q dns.Question, m *dns.Msg) (rcode int
 	}
 	addr, ok := reverseAddr(name)
 	if !ok || p.mode == bothy.NetworkOff {
-		return dns.RcodeRefused, true
+		return dns.RcodeNameError, true
 	}
 	if host := g.names.at(addr); host != "" && q.Qtype == dns.TypePTR {
 		m.Answer = []dns.RR{&dns.PTR{Hdr: rrHeader(q.Name, dns.TypePTR), Ptr: host + "."}}
@@ -247,7 +259,7 @@ func (g *Gateway) replyReverse(p *policy, q dns.Question, m *dns.Msg) (rcode int
 	if p.mode == bothy.NetworkOpen && g.guard.check(addr) == "" {
 		return 0, false
 	}
-	return dns.RcodeRefused, true
+	return dns.RcodeNameError, true
 }
 
 // reverseAddr parses the IPv4 address in a name under in-addr.arpa.

@@ -42,11 +42,11 @@ func TestResolverRefusesWithoutAsking(t *testing.T) {
 	l.policy(only("api.example.com", "*.example.org"))
 	long := strings.Repeat(strings.Repeat("a", 60)+".", 3) + "evil.example"
 	for _, name := range []string{"evil.example", "example.com", "example.org", "evil-example.org", "example.org.evil", "api.example.com.evil", long, "localhost"} {
-		if m := l.query("udp", name, dns.TypeA); m.Rcode != dns.RcodeRefused {
-			t.Errorf("%s: got %s, want REFUSED", name, dns.RcodeToString[m.Rcode])
+		if m := l.query("udp", name, dns.TypeA); m.Rcode != dns.RcodeNameError || len(m.Extra) > 0 {
+			t.Errorf("%s: got %v, want NXDOMAIN", name, m)
 		}
-		if m := l.query("udp", name, dns.TypeTXT); m.Rcode != dns.RcodeRefused {
-			t.Errorf("TXT %s: got %s, want REFUSED", name, dns.RcodeToString[m.Rcode])
+		if m := l.query("udp", name, dns.TypeTXT); m.Rcode != dns.RcodeNameError {
+			t.Errorf("TXT %s: got %s, want NXDOMAIN", name, dns.RcodeToString[m.Rcode])
 		}
 	}
 	if _, asked := l.net.seen(); len(asked) > 0 {
@@ -54,10 +54,34 @@ func TestResolverRefusesWithoutAsking(t *testing.T) {
 	}
 }
 
+// Who asks with EDNS is told why, in the words of the log and of a refused HTTP request.
+func TestResolverSaysWhyItRefuses(t *testing.T) {
+	l := newLab(t)
+	l.policy(only("api.example.com"))
+	q := new(dns.Msg)
+	q.SetQuestion("evil.example.", dns.TypeAAAA)
+	q.SetEdns0(1232, false)
+	query, err := q.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := new(dns.Msg)
+	if err := m.Unpack(l.gateway.answer(query, true)); err != nil || m.Rcode != dns.RcodeNameError || m.IsEdns0() == nil || len(m.IsEdns0().Option) != 1 {
+		t.Fatalf("%v, %v", m, err)
+	}
+	const want = "Refused by the network policy of this sandbox: evil.example is not on the list."
+	if e, ok := m.IsEdns0().Option[0].(*dns.EDNS0_EDE); !ok || e.InfoCode != dns.ExtendedErrorCodeBlocked || e.ExtraText != want {
+		t.Errorf("%v", m)
+	}
+	if page := string(forbiddenPage("evil.example is not on the list")); !strings.Contains(page, want) {
+		t.Errorf("%s", page)
+	}
+}
+
 func TestResolverRefusesEverythingWhenOff(t *testing.T) {
 	l := newLab(t)
 	l.net.name("api.example.com", "5.6.7.8")
-	if m := l.query("udp", "api.example.com", dns.TypeA); m.Rcode != dns.RcodeRefused {
+	if m := l.query("udp", "api.example.com", dns.TypeA); m.Rcode != dns.RcodeNameError {
 		t.Errorf("got %s", dns.RcodeToString[m.Rcode])
 	}
 	if _, err := l.queryAt("tcp", "10.0.0.1:53", "api.example.com", dns.TypeA); err == nil {
@@ -158,7 +182,7 @@ func TestReverseLookupKnowsStandInsOnly(t *testing.T) {
 	}
 	for _, addr := range []string{"10.0.0.5", "8.8.8.8"} {
 		name, _ := dns.ReverseAddr(addr)
-		if m := l.query("udp", name, dns.TypePTR); m.Rcode != dns.RcodeRefused {
+		if m := l.query("udp", name, dns.TypePTR); m.Rcode != dns.RcodeNameError {
 			t.Errorf("%s: %s", addr, dns.RcodeToString[m.Rcode])
 		}
 	}

@@ -176,7 +176,7 @@ func (s *session) checkHost(name string, next http.Handler) http.Handler {
 
 func (s *session) refuseRequest(w http.ResponseWriter, status int, reason string) {
 	s.g.lines.record(s.f.decision("http", refuse("%s", reason)))
-	http.Error(w, "Refused by the network policy of this sandbox: "+reason+".", status)
+	http.Error(w, refusalText(reason), status)
 }
 
 // rewrite turns the sandbox's request into the one to the real host.

@@ -333,7 +333,7 @@ func (s *session) deny(err error) {
 }
 
 func forbiddenPage(reason string) []byte {
-	body := "Refused by the network policy of this sandbox: " + reason + ".\n"
+	body := refusalText(reason) + "\n"
 	return fmt.Appendf(nil, "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\n"+
 		"Connection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }

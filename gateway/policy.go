@@ -41,6 +41,11 @@ func refuse(format string, args ...any) verdict {
 	return verdict{reason: fmt.Sprintf(format, args...)}
 }
 
+// refusalText is the sentence with which the sandbox is told why something was refused.
+func refusalText(reason string) string {
+	return "Refused by the network policy of this sandbox: " + reason + "."
+}
+
 var shut = &policy{mode: bothy.NetworkOff}
 
 // maxRules bounds each list of a policy.
