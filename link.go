@@ -24,6 +24,9 @@ type Link struct {
 	SandboxID string   `json:"sandbox_id"`
 	Port      int      `json:"port"`
 	Kind      LinkKind `json:"kind"`
+	// KeepHost means that the server inside sees the link's host name in Host, instead
+	// of localhost and its port.
+	KeepHost bool `json:"keep_host,omitempty"`
 	// URL is set only in the answer that creates the link.
 	URL string `json:"url,omitempty"`
 	// TokenID and TokenName are of the key that made the link.
@@ -40,6 +43,8 @@ type LinkCreate struct {
 	Port int
 	// Kind is LinkBrowser when empty.
 	Kind LinkKind
+	// KeepHost passes the link's host name on to the server inside.
+	KeepHost bool
 	// For is how long the link can be used, at most; an hour when zero.
 	For time.Duration
 }

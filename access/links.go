@@ -63,7 +63,7 @@ func (l *Links) CreateLink(ctx context.Context, sandboxID string, req bothy.Link
 	}
 	now := l.tokens.now().UTC()
 	link := &bothy.Link{
-		ID: "lnk_" + random.Hex(8), ProjectID: caller.ProjectID, SandboxID: sandboxID, Port: req.Port, Kind: req.Kind,
+		ID: "lnk_" + random.Hex(8), ProjectID: caller.ProjectID, SandboxID: sandboxID, Port: req.Port, Kind: req.Kind, KeepHost: req.KeepHost,
 		TokenID: caller.TokenID, TokenName: caller.TokenName, CreatedAt: now, ExpiresAt: now.Add(req.For).Truncate(time.Second),
 	}
 	if at := caller.ExpiresAt; at != nil && at.Before(link.ExpiresAt) {

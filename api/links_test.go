@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
@@ -79,7 +80,7 @@ func TestLink(t *testing.T) {
 	host := strings.TrimSuffix(strings.TrimPrefix(page, "http://"), "/")
 	same := header{"Origin": "http://" + host}
 	res := f.ok(418, f.browse("POST", page+"a%2Fb?q=1", append(entered.Cookies(), own), same))
-	if want := "POST /a%2Fb q=1 host=" + host + ` key="" prefix= body=`; res.body != want {
+	if want := "POST /a%2Fb q=1 host=localhost:8080" + ` key="" prefix= body=`; res.body != want {
 		t.Errorf("got  %s\nwant %s", res.body, want)
 	}
 	if res := f.ok(200, f.browse("GET", page+"cookies", append(entered.Cookies(), own))); res.body != "own=1" {
@@ -271,6 +272,48 @@ func TestCookiesFromInsideStayThere(t *testing.T) {
 	}
 }
 
+// Many servers refuse names that they do not know, and pages from elsewhere. What a page of theirs
+// sends looks as if it came from their own address, WebSockets too, unless the link says otherwise.
+func TestHostInside(t *testing.T) {
+	f, path := linkable(t)
+	f.world.Server = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			inside(w, r) // which compares Origin and Host
+			return
+		}
+		w.Header().Set("Location", "http://"+r.Host+"/next?a=b")
+		w.WriteHeader(http.StatusFound)
+		fmt.Fprintf(w, "%s %s %s %s", r.Host, r.Header.Get("Origin"), r.Header.Get("Referer"), r.Header.Get("X-Forwarded-Host"))
+	})
+	for _, c := range []struct{ more, host string }{{"", "localhost:8080"}, {`,"keep_host":true`, ""}} {
+		link := f.link(path, `{"port":8080`+c.more+`}`)
+		origin, cookies := f.enter(link)
+		outer := strings.TrimPrefix(origin, "http://")
+		host, location := c.host, "/next?a=b"
+		if host == "" {
+			host, location = outer, origin+location
+		}
+		if link.KeepHost != (c.host == "") {
+			t.Errorf("%+v", link)
+		}
+		res := f.ok(302, f.browse("POST", origin+"/", cookies, header{"Origin": origin, "Referer": origin + "/page?x"}))
+		if want := fmt.Sprintf("%s http://%s http://%s/page?x %s", host, host, host, outer); res.body != want || res.Header.Get("Location") != location {
+			t.Errorf("got  %s\nwant %s\n%v", res.body, want, res.Header)
+		}
+		ws, _, err := f.follow(origin+"/socket", origin, cookies)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readUntil(t, ws, "from inside")
+	}
+	// What is not the page's own stays.
+	hook := f.link(path, `{"port":8080,"kind":"webhook"}`)
+	res := f.ok(302, f.browse("POST", hook.URL, nil, header{"Origin": hook.URL[:strings.Index(hook.URL, "/_")] + ".example"}))
+	if !strings.Contains(res.body, ".example ") || strings.Contains(res.body, "http://localhost:8080") {
+		t.Error(res.body)
+	}
+}
+
 // A port has one host name.
 func TestNoOtherNamesOfAPort(t *testing.T) {
 	f, path := linkable(t)
@@ -289,12 +332,11 @@ func TestWebhook(t *testing.T) {
 	link := f.link(path, `{"port":8080,"kind":"webhook"}`)
 	base := strings.TrimSuffix(link.URL, "/")
 	origin, token, _ := strings.Cut(base, ports.LinkPath)
-	host := strings.TrimPrefix(origin, "http://")
 	// A body, a signature of the sender's own and any origin pass through.
 	sender := header{"Authorization": "Basic c2VuZGVy", "Origin": "https://hooks.example", "Content-Type": "text/plain"}
 	for _, method := range []string{"POST", "PUT", "GET", "DELETE"} {
 		res := f.ok(418, f.browse(method, base+"/stripe/a%2Fb?q=1", nil, sender))
-		if want := method + " /stripe/a%2Fb q=1 host=" + host + ` key="Basic c2VuZGVy" prefix= body=`; res.body != want {
+		if want := method + " /stripe/a%2Fb q=1 host=localhost:8080" + ` key="Basic c2VuZGVy" prefix= body=`; res.body != want {
 			t.Errorf("got  %s\nwant %s", res.body, want)
 		}
 		if len(res.Cookies()) != 0 {

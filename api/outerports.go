@@ -75,5 +75,5 @@ func (s *Server) ShowPort(w http.ResponseWriter, r *http.Request, sandbox string
 	if info := middleware.RequestFrom(r.Context()); info != nil {
 		info.Operation = &ports.ProxyOperation
 	}
-	s.ports.ShowPort(w, r, ports.Target{Sandbox: sandbox, Port: port, Linked: true})
+	s.ports.ShowPort(w, r, ports.Target{Sandbox: sandbox, Port: port, Linked: true, KeepHost: true})
 }

@@ -104,6 +104,12 @@ func TestProxy(t *testing.T) {
 	if res := f.ok(418, f.do("GET", path+"/", nil)); !strings.HasPrefix(res.body, "GET / ") {
 		t.Errorf("%s", res.body)
 	}
+	for _, rest := range []string{"/a//b", "/a/../b", "/x/http://y?q=1", "//", "/../../../v1/sandboxes", "/./"} { // the path belongs to the server inside
+		want, query, _ := strings.Cut(rest, "?")
+		if res := f.ok(418, f.do("GET", path+rest, nil)); !strings.HasPrefix(res.body, "GET "+want+" "+query+" host=localhost:8080 ") {
+			t.Errorf("%s: %s", rest, res.body)
+		}
+	}
 	f.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if at := f.ok(302, f.do("GET", path+"/redirect", nil)).Header.Get("Location"); at != path+"/there?x=1" {
 		t.Errorf("Location %q", at)

@@ -39,7 +39,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		s.ports.ServeLink(w, r, t, webhook)
 		return
 	}
-	s.mux.ServeHTTP(w, r)
+	s.mux.ServeHTTP(w, ports.AsItIs(r))
 }
 
 // NoRoute answers as for a path that does not exist.

@@ -44,6 +44,7 @@ redirected.`,
 		Args: usage(cobra.ExactArgs(2)),
 	}
 	cmd.Flags().BoolVar(&webhook, "webhook", false, "make a link for programs that send requests of their own")
+	cmd.Flags().BoolVar(&req.KeepHost, "keep-host", false, "let the server see the link's host name, instead of localhost and its port")
 	cmd.Flags().DurationVar(&req.For, "expires", time.Hour, "how long the link can be used, a `time` as in 24h, of seven days at most")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		port, err := strconv.ParseUint(args[1], 10, 16)

@@ -19,8 +19,9 @@ func (l *Links) CreateLink(ctx context.Context, sandboxID string, req bothy.Link
 	body := struct {
 		Port           int            `json:"port"`
 		Kind           bothy.LinkKind `json:"kind,omitempty"`
+		KeepHost       bool           `json:"keep_host,omitempty"`
 		ExpiresSeconds int            `json:"expires_seconds,omitempty"`
-	}{req.Port, req.Kind, int(req.For / time.Second)}
+	}{req.Port, req.Kind, req.KeepHost, int(req.For / time.Second)}
 	return get[bothy.Link](ctx, l.conn, http.MethodPost, sandboxPath(sandboxID, "/links"), nil, body)
 }
 

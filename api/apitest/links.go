@@ -36,7 +36,7 @@ func (l *Links) CreateLink(ctx context.Context, sandboxID string, req bothy.Link
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	link := &bothy.Link{
-		ID: fmt.Sprintf("lnk_%d", len(l.links)+1), ProjectID: caller.ProjectID, SandboxID: sandboxID, Port: req.Port, Kind: req.Kind,
+		ID: fmt.Sprintf("lnk_%d", len(l.links)+1), ProjectID: caller.ProjectID, SandboxID: sandboxID, Port: req.Port, Kind: req.Kind, KeepHost: req.KeepHost,
 		TokenID: caller.TokenID, CreatedAt: Epoch, ExpiresAt: time.Now().Add(req.For),
 	}
 	l.links = append(l.links, link)

@@ -695,12 +695,14 @@ var Descriptions = map[string]fields{
 		"expires_seconds": field("How long the link can be used. It ends earlier with its sandbox, and with the key that created it."),
 		"kind": field("browser: to be opened in a browser, which keeps the link in a cookie. webhook: for programs, whose requests carry the link " +
 			"in their path or in the header X-Bothy-Link, and are passed on by any method."),
+		"keep_host": field("Pass the link's host name on in the header Host. By default the server inside sees `localhost` and its port there (and in `Origin` and `Referer` of its own pages), since many development servers refuse other names.", byDefault(false)),
 	},
 	"Link": {
 		"id":         field("The link's id, by which it is revoked.", example("lnk_1f0c5ad2b3e4f607")),
 		"sandbox_id": field("The sandbox that it leads to."),
 		"port":       field("The TCP port inside the sandbox."),
 		"kind":       field("Whether it is for a browser or a webhook."),
+		"keep_host":  field("The server inside sees the link's host name in the header Host, instead of localhost and its port.", byDefault(false)),
 		"url":        field("The link, shown once. Anyone who has it can use the port. For a webhook, append the path to call."),
 		"token_id":   field("The key that created it, and with which it ends."),
 		"token_name": field("That key's name at the time."),

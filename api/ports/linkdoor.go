@@ -72,7 +72,9 @@ func (s *Ports) ServeLink(w http.ResponseWriter, r *http.Request, t Target, webh
 		s.Fail(w, r, err)
 		return
 	}
-	t.Linked = middleware.RequestFrom(r.Context()).Caller.LinkID != ""
+	if link := linkOf(r); link != nil {
+		t.Linked, t.KeepHost = true, link.KeepHost
+	}
 	s.ShowPort(w, r, t)
 }
 

@@ -24,6 +24,7 @@ type LinkRequest struct {
 	Port           int            `json:"port" minimum:"1" maximum:"65535" doc:"The TCP port inside the sandbox."`
 	ExpiresSeconds int            `json:"expires_seconds,omitempty" minimum:"1" maximum:"604800" default:"3600" doc:"How long the link can be used. It ends before that with the key that makes it, and with its sandbox."`
 	Kind           bothy.LinkKind `json:"kind,omitempty" enum:"browser,webhook" default:"browser" doc:"browser: opened in a browser, which keeps the link in a cookie. webhook: for programs; each request carries the link in its path, or in the header X-Bothy-Link."`
+	KeepHost       bool           `json:"keep_host,omitempty" doc:"Pass the link's host name on in the header Host."`
 }
 
 type (
@@ -95,7 +96,7 @@ func (s *Ports) createLink(ctx context.Context, in *linkInput) (*openapi.Answer[
 		return nil, err
 	}
 	link, err := s.Links.CreateLink(ctx, in.ID, bothy.LinkCreate{
-		Port: in.Body.Port, Kind: in.Body.Kind, For: time.Duration(in.Body.ExpiresSeconds) * time.Second,
+		Port: in.Body.Port, Kind: in.Body.Kind, KeepHost: in.Body.KeepHost, For: time.Duration(in.Body.ExpiresSeconds) * time.Second,
 	})
 	if err != nil {
 		return nil, err
@@ -196,7 +197,16 @@ func (s *Ports) openLink(r *http.Request, t Target, kind bothy.LinkKind, token s
 		ProjectID: link.ProjectID, TokenID: link.TokenID, TokenName: link.TokenName, LinkID: link.ID,
 		Scopes: []bothy.Scope{bothy.ScopeSandboxesWrite},
 	}
-	return r.WithContext(bothy.WithCaller(r.Context(), info.Caller)), nil
+	ctx := context.WithValue(r.Context(), linkKey{}, link)
+	return r.WithContext(bothy.WithCaller(ctx, info.Caller)), nil
+}
+
+type linkKey struct{}
+
+// linkOf is the link that a request came with, or nil.
+func linkOf(r *http.Request) *bothy.Link {
+	link, _ := r.Context().Value(linkKey{}).(*bothy.Link)
+	return link
 }
 
 // ProjectOf returns the project of the link or key with which a request for a port's own host

@@ -159,7 +159,13 @@ type Target struct {
 	prefix  string
 	ownHost bool
 	Linked  bool
+	// KeepHost passes the Host header on as it is. Otherwise the server inside sees localhost, for
+	// many servers of web applications refuse all other names.
+	KeepHost bool
 }
+
+// inside is the address by which a server in the sandbox is named to itself.
+func (t Target) inside() string { return fmt.Sprintf("localhost:%d", t.Port) }
 
 type portTargetKey struct{}
 
@@ -198,8 +204,18 @@ var ourKey = regexp.MustCompile(`(?i)^\s*(bearer\s+)?(bothy|e2b)_\w*\s*$`)
 func rewritePort(p *httputil.ProxyRequest) {
 	t := targetOf(p.In.Context())
 	out := p.Out
-	out.URL.Scheme, out.URL.Host = "http", fmt.Sprintf("localhost:%d", t.Port)
-	out.Host = p.In.Host
+	out.URL.Scheme, out.URL.Host = "http", t.inside()
+	out.Host = out.URL.Host
+	if t.KeepHost {
+		out.Host = p.In.Host
+	} else if own := middleware.SchemeOf(p.In) + "://" + p.In.Host; t.prefix == "" {
+		// A page's own requests must not look like those of a foreign page.
+		for _, name := range []string{"Origin", "Referer"} {
+			if rest, ok := strings.CutPrefix(out.Header.Get(name), own); ok && (rest == "" || rest[0] == '/') {
+				out.Header.Set(name, "http://"+t.inside()+rest)
+			}
+		}
+	}
 	if !t.Linked {
 		out.Header.Del("Authorization")
 	}
@@ -216,7 +232,6 @@ func rewritePort(p *httputil.ProxyRequest) {
 	if t.prefix == "" {
 		return
 	}
-	out.Host = out.URL.Host
 	rest := strings.TrimPrefix(p.In.URL.EscapedPath(), t.prefix)
 	if path, err := url.PathUnescape(rest); err == nil {
 		out.URL.Path, out.URL.RawPath = path, rest
@@ -251,11 +266,22 @@ func confine(res *http.Response) error {
 		keepFromCaches(h)
 		h.Set("Content-Security-Policy", "sandbox allow-scripts allow-forms allow-popups allow-modals")
 	}
+	at := h.Get("Location")
+	for _, scheme := range []string{"http", "https"} { // of a server that gives its whole address
+		if rest, ok := strings.CutPrefix(at, scheme+"://"+t.inside()); ok && !t.KeepHost && (rest == "" || strings.ContainsRune("/?#", rune(rest[0]))) {
+			if !strings.HasPrefix(rest, "/") {
+				rest = "/" + rest
+			}
+			at = "/" + strings.TrimLeft(rest, `/\\`) // two slashes would lead to another host
+			h.Set("Location", at)
+			break
+		}
+	}
 	if t.prefix == "" {
 		confineCookies(h)
 		return nil
 	}
-	if at := h.Get("Location"); strings.HasPrefix(at, "/") && !strings.HasPrefix(at, "//") {
+	if strings.HasPrefix(at, "/") && !strings.HasPrefix(at, "//") {
 		h.Set("Location", t.prefix+at)
 	}
 	cookies := res.Cookies()
@@ -271,6 +297,29 @@ func confine(res *http.Response) error {
 	return nil
 }
 
+type fullURLKey struct{}
+
+// proxied is a path below a port of a sandbox.
+var proxied = regexp.MustCompile(`^/v1/sandboxes/[^/.][^/]*/ports/[^/.][^/]*/`)
+
+// AsItIs returns the request for a router, which would redirect a path that has "//" or ".." in it to
+// a clean one: below a port the path belongs to the server in the sandbox.
+func AsItIs(r *http.Request) *http.Request {
+	prefix := proxied.FindString(r.URL.EscapedPath())
+	if prefix == "" {
+		return r
+	}
+	short, err := url.ParseRequestURI(prefix)
+	if err != nil {
+		return r
+	}
+	full := r.URL
+	r = r.WithContext(context.WithValue(r.Context(), fullURLKey{}, full))
+	short.RawQuery = full.RawQuery
+	r.URL = short
+	return r
+}
+
 // serveProxyPath serves /v1/sandboxes/{id}/ports/{port}/….
 func (s *Ports) serveProxyPath(w http.ResponseWriter, r *http.Request) {
 	port, err := strconv.ParseUint(r.PathValue("port"), 10, 16)
@@ -278,6 +327,9 @@ func (s *Ports) serveProxyPath(w http.ResponseWriter, r *http.Request) {
 		s.Fail(w, r, bothy.Errorf(bothy.CodeInvalid, "path parameter port: %q is not a port", r.PathValue("port")).
 			WithHint("Give a number from 1 to 65535."))
 		return
+	}
+	if full, ok := r.Context().Value(fullURLKey{}).(*url.URL); ok {
+		r.URL = full
 	}
 	id := r.PathValue("id")
 	s.ShowPort(w, r, Target{

@@ -35,6 +35,11 @@ export interface LinkOptions extends CallOptions {
    * pass through by any method.
    */
   kind?: LinkKind;
+  /**
+   * Lets the server see the link's host name in `Host`. By default it sees `localhost` and its port, since many
+   * development servers refuse other names.
+   */
+  keepHost?: boolean;
   /** For how long it can be used; one hour unless given. */
   expiresSeconds?: number;
 }
@@ -319,8 +324,8 @@ export class Sandbox {
    * client uses.
    */
   async createLink(port: number, options: LinkOptions = {}): Promise<Link> {
-    const { kind, expiresSeconds, signal } = options;
-    return this.#post<Link>("links", { port, kind, expiresSeconds }, signal);
+    const { kind, keepHost, expiresSeconds, signal } = options;
+    return this.#post<Link>("links", { port, kind, keepHost, expiresSeconds }, signal);
   }
 
   /** Returns the links to the sandbox's ports that can be used, newest first. */

@@ -697,6 +697,8 @@ export interface LinkInfo {
   sandboxId: string;
   port: number;
   kind: LinkKind;
+  /** The server sees the link's host name, instead of `localhost` and its port. */
+  keepHost?: boolean;
   /** The key that made it, and its name then. */
   tokenId: string;
   tokenName?: string;

@@ -652,6 +652,7 @@ class Link:
         id: Its id, by which it is revoked.
         url: The link, only if it was just created. To a webhook's, the path that is called
             is appended.
+        keep_host: The server sees the link's host name, instead of ``localhost`` and its port.
         token_id: The key that created it, and with which it ends.
         token_name: That key's name at the time.
         expires_at: When it expires.
@@ -661,6 +662,7 @@ class Link:
     sandbox_id: str = ""
     port: int = 0
     kind: LinkKind = "browser"
+    keep_host: bool = False
     url: str = ""
     token_id: str = ""
     token_name: str = ""

@@ -826,7 +826,12 @@ class Sandbox:
         return (self.create_link(port, expires_seconds=expires_seconds)).url
 
     def create_link(
-        self, port: int, *, kind: LinkKind = "browser", expires_seconds: int | None = None
+        self,
+        port: int,
+        *,
+        kind: LinkKind = "browser",
+        keep_host: bool = False,
+        expires_seconds: int | None = None,
     ) -> Link:
         """Create a link to the HTTP server on a port of the sandbox, which works without a key.
 
@@ -838,10 +843,17 @@ class Sandbox:
             kind: ``browser`` is opened in a browser; after that only the sandbox's own pages
                 may send what changes something. ``webhook`` is for programs: append the
                 path that they call to its ``url``. Requests by any method pass through.
+            keep_host: Let the server see the link's host name in ``Host``. By default it sees
+                ``localhost`` and its port, since many development servers refuse other names.
             expires_seconds: For how long it can be used; one hour by default.
         """
         given = None if kind == "browser" else kind
-        body = {"port": port, "kind": given, "expires_seconds": expires_seconds}
+        body = {
+            "port": port,
+            "kind": given,
+            "keep_host": keep_host or None,
+            "expires_seconds": expires_seconds,
+        }
         return decode(Link, self._client._call(self._post("/links", body)))
 
     def links(self) -> builtins.list[Link]:
