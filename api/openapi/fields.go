@@ -315,7 +315,7 @@ var Descriptions = map[string]fields{
 		"oom_killed":    field("Whether it was killed because memory ran out."),
 		"truncated":     field("Whether output was dropped from the middle, because it was too long."),
 		"pid":           field("Its process id inside the sandbox."),
-		"hint":          field("What to do when a limit killed it."),
+		"hint":          field("What to do when a limit killed it, or how much it wrote when output was dropped."),
 	},
 	"ExecEvent": {
 		"stream":      field("Where the output came from.", oneOf("stdout", "stderr", "pty")),

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,21 @@ var shared = sync.OnceValue(func() *Agent {
 })
 
 const testKey = "secret"
+
+// In an image without a shell, such as one that has a single program, a line that needs none works.
+func TestLinesThatNeedNoShell(t *testing.T) {
+	for line, want := range map[string][]string{
+		"/bin/true": {"/bin/true"}, "  server --port=80 -v a,b@c:/d ": {"server", "--port=80", "-v", "a,b@c:/d"},
+		"A=1 server": nil, "a | b": nil, "echo $HOME": nil, "a; b": nil, "echo 'x'": nil, "a\nb": nil, "cat *": nil, "cd ~": nil, "": nil,
+	} {
+		if got := withoutShell([]string{"sh", "-l", "-c", line}); !slices.Equal(got, want) {
+			t.Errorf("%q: %q", line, got)
+		}
+	}
+	if got := withoutShell([]string{"sh", "-l"}); got != nil {
+		t.Errorf("the shell itself: %q", got)
+	}
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()

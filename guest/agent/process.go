@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -139,8 +140,23 @@ func (s *processService) start(spec command.Spec) (*command.Process, error) {
 			return p, err
 		}
 	}
+	if spec.Argv = withoutShell(spec.Argv); spec.Argv != nil {
+		return s.a.commands.Start(spec)
+	}
 	return nil, bothy.Errorf(bothy.CodeCommandNotFound, "the sandbox has no shell: neither bash nor sh was found").
 		WithHint("Give the command as an array of arguments, whose first is the path of a program, or choose a template that has a shell.")
+}
+
+// plainLine matches a line that means the same without a shell.
+var plainLine = regexp.MustCompile(`^ *[\w./+-]+( +[\w./+:=,@%-]+)* *$`)
+
+// withoutShell returns the arguments of a shell's command line that means the same without the
+// shell, or nil.
+func withoutShell(argv []string) []string {
+	if len(argv) == 4 && plainLine.MatchString(argv[3]) {
+		return strings.Fields(argv[3])
+	}
+	return nil
 }
 
 // isForBash reports whether a command is a line for the shell, or the shell.

@@ -174,6 +174,9 @@ func TestExecKeepsHeadAndTail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !strings.Contains(res.Hint, "The command wrote ") {
+		t.Errorf("nothing says how much was written: %q", res.Hint)
+	}
 	if !res.Truncated || len(res.Stdout) != bothy.DefaultExecOutputBytes ||
 		!strings.HasPrefix(res.Stdout, "first\nx") || !strings.HasSuffix(res.Stdout, "xlast\n") {
 		t.Errorf("truncated %v, %d bytes", res.Truncated, len(res.Stdout))

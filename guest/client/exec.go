@@ -35,6 +35,7 @@ func (c *Client) Exec(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecRe
 	}
 	res := &bothy.ExecResult{}
 	outs := map[string]*headTail{}
+	var written int64
 	err := c.run(ctx, req, handlers{
 		start: func(pid int) { res.PID = pid },
 		data: func(d piece) error {
@@ -44,6 +45,7 @@ func (c *Client) Exec(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecRe
 				outs[d.stream] = o
 			}
 			o.write(d.bytes)
+			written = max(written, d.offset+int64(len(d.bytes)))
 			return nil
 		},
 		end: func(e *processpb.ProcessEvent_EndEvent) error {
@@ -62,6 +64,9 @@ func (c *Client) Exec(ctx context.Context, req bothy.ExecRequest) (*bothy.ExecRe
 			*to.text, *to.base64 = o.textOrBase64()
 			res.Truncated = res.Truncated || o.dropped > 0
 		}
+	}
+	if res.Truncated {
+		res.Hint = strings.TrimSpace(fmt.Sprintf("%s The command wrote %d bytes, of which some in the middle are left out. Write them to a file, and read from that.", res.Hint, written))
 	}
 	return res, nil
 }

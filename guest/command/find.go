@@ -108,6 +108,10 @@ func startError(s Spec, err error) error {
 	if e := lengthError(s); e != nil {
 		return e.Because(err)
 	}
+	if dir := closed(s); dir != "" && (errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM)) {
+		return bothy.Errorf(bothy.CodeInvalid, "the working directory %q is closed to the user %s: the permissions of %q do not let it in", s.Dir, s.User.Name, dir).
+			WithHint("Open it again as root (`chmod 755 %s` with user \"root\"), or give another `cwd`, such as /tmp.", dir).Because(err)
+	}
 	switch {
 	case errors.Is(err, syscall.ENOENT):
 		return notFound(name, s).Because(err)
@@ -216,6 +220,33 @@ func dirError(dir string) *bothy.Error {
 	}
 	return bothy.Errorf(bothy.CodeInvalid, "the working directory %q cannot be used", dir).
 		WithHint("Check its path and permissions, or leave out `cwd` to start in %s.", bothy.DefaultCwd)
+}
+
+// closed returns the folder on the way to the working directory that the command's user may not
+// enter, or "".
+func closed(s Spec) string {
+	if s.User == nil || s.User.UID == 0 || !filepath.IsAbs(s.Dir) {
+		return ""
+	}
+	at := "/"
+	for _, part := range append(strings.Split(strings.Trim(filepath.Clean(s.Dir), "/"), "/"), "") {
+		var st unix.Stat_t
+		if unix.Stat(at, &st) != nil {
+			return ""
+		}
+		enter := uint32(0o001)
+		switch {
+		case st.Uid == s.User.UID:
+			enter = 0o100
+		case st.Gid == s.User.GID || slices.Contains(s.User.Groups, st.Gid):
+			enter = 0o010
+		}
+		if st.Mode&enter == 0 {
+			return at
+		}
+		at = filepath.Join(at, part)
+	}
+	return ""
 }
 
 // notFound distinguishes a missing program from a missing interpreter.

@@ -257,7 +257,8 @@ class ExecResult:
         oom_killed: It was killed because the sandbox's memory was used up.
         truncated: Output over the server's limit was dropped from the middle.
         pid: Its process id inside the sandbox.
-        hint: What to do when a limit killed it; otherwise empty.
+        hint: What to do when a limit killed it, or how much it wrote where output was dropped;
+            otherwise empty.
     """
 
     exit_code: int
