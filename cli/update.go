@@ -74,6 +74,9 @@ others unchanged. Its network and its secrets are changed by ` + "`bothy network
 		if err != nil {
 			return err
 		}
+		if u.TimeoutSeconds != nil && sandbox.State == bothy.StatePaused {
+			fmt.Fprintf(a.stderr, "%s is paused: its new time-out begins when it is resumed.\n", sandbox.ID)
+		}
 		return a.show(sandbox, func(w io.Writer) { fmt.Fprintln(w, sandbox.ID) })
 	})
 	return cmd

@@ -1,6 +1,6 @@
 import { Bothy, type UsageOptions } from "./client.js";
 import { type CodeResult, Contexts, runCode, type RunCodeOptions } from "./code.js";
-import { InvalidArgumentError } from "./errors.js";
+import { InvalidArgumentError, SandboxPausedError } from "./errors.js";
 import { type EventOptions, eventsOf } from "./events.js";
 import { type Command, type CommandOptions, exec, type ExecEvent, type ExecOptions, type ExecResult, execStream, spawn } from "./exec.js";
 import { Files } from "./files.js";
@@ -238,7 +238,15 @@ export class Sandbox {
 
   /** Sets how long the sandbox may live from now on; 0 for ever, where the plan allows it. */
   async setTimeout(timeoutSeconds: number, options: CallOptions = {}): Promise<SandboxInfo> {
-    return this.update({ timeoutSeconds }, options);
+    const info = await this.update({ timeoutSeconds }, options);
+    if ((info.state === "paused" || info.state === "pausing") && !info.autoResume) {
+      throw new SandboxPausedError({
+        code: "sandbox_paused",
+        detail: `sandbox ${this.id} is paused, so its new time-out has not begun.`,
+        hint: "Resume it, and it lives that long from then on; or create it with autoResume.",
+      });
+    }
+    return info;
   }
 
   /** Sets what the sandbox may reach. It takes effect at once, also on open connections. */

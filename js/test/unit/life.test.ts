@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Bothy, BothyError, ConnectionError, InvalidArgumentError, Sandbox, SnapshotNotFoundError, UnsupportedError, type SandboxInfo } from "bothy";
+import { Bothy, BothyError, ConnectionError, InvalidArgumentError, Sandbox, SandboxPausedError, SnapshotNotFoundError, UnsupportedError, type SandboxInfo } from "bothy";
 import { Transport } from "#internal/transport.js";
 import { brokenEvents, bytes, events, FakeServer, json, noContent, problem, sandbox } from "./fake.js";
 
@@ -110,6 +110,14 @@ test("a template is made of a sandbox", async () => {
   const made = await open(fake).createTemplate("team/app:v3", { memory: true, description: "the app" });
   assert.deepEqual([made.tag, made.memory?.snapshotId, made.memory?.memoryMb], ["v3", "snap_1", 512]);
   assert.deepEqual(fake.requests(`POST ${base}/template`)[0]?.json, { name: "team/app:v3", memory: true, description: "the app" });
+});
+
+test("a time-out that cannot begin says so", async () => {
+  await using fake = await FakeServer.start();
+  fake.on(`PATCH ${base}`, json(sandbox({ state: "paused", timeout_seconds: 60 })));
+  await assert.rejects(open(fake).setTimeout(60), SandboxPausedError);
+  fake.on(`PATCH ${base}`, json(sandbox({ state: "paused", auto_resume: true, timeout_seconds: 60 })));
+  assert.equal((await open(fake).setTimeout(60)).timeoutSeconds, 60);
 });
 
 test("a live sandbox is changed", async () => {

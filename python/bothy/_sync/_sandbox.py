@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .._decode import decode, format_time
-from .._errors import BothyError, InvalidArgumentError
+from .._errors import BothyError, InvalidArgumentError, SandboxPausedError
 from .._io import blocking as io
 from .._types import (
     CodeContext,
@@ -631,8 +631,19 @@ class Sandbox:
         return self._learn(self._client._call(request))
 
     def set_timeout(self, timeout_seconds: int) -> SandboxInfo:
-        """Set its time-out to this many seconds from now; 0 for none."""
-        return self.update(timeout_seconds=timeout_seconds)
+        """Set its time-out to this many seconds from now; 0 for none.
+
+        Raises:
+            SandboxPausedError: It is paused, and no call resumes it. The time-out is kept, and
+                begins when it is resumed.
+        """
+        info = self.update(timeout_seconds=timeout_seconds)
+        if info.state in ("pausing", "paused") and not info.auto_resume:
+            raise SandboxPausedError(
+                f"sandbox {self.id} is paused, so its new time-out has not begun.",
+                hint="Resume it, and it lives that long from then; or create it with auto_resume.",
+            )
+        return info
 
     def set_network(self, network: NetworkArg) -> SandboxInfo:
         """Change what it may reach, immediately, for open connections too."""

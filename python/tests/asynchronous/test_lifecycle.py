@@ -118,6 +118,13 @@ async def test_changes(fake: FakeServer, sbx: AsyncSandbox) -> None:
     assert fake.seen[-1].json == {"checkpoint_seconds": 30, "on_host_loss": "resume"}
 
 
+async def test_timeout_of_a_paused_sandbox(sbx: AsyncSandbox) -> None:
+    await sbx.pause()
+    with pytest.raises(SandboxPausedError, match="has not begun"):
+        await sbx.set_timeout(60)
+    assert (await sbx.update(timeout_seconds=90)).timeout_seconds == 90
+
+
 async def test_restart(fake: FakeServer, client: AsyncClient, sbx: AsyncSandbox) -> None:
     with pytest.raises(ConflictError):
         await AsyncSandbox.restart(sbx.id, client=client)

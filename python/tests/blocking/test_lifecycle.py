@@ -119,6 +119,13 @@ def test_changes(fake: FakeServer, sbx: Sandbox) -> None:
     assert fake.seen[-1].json == {"checkpoint_seconds": 30, "on_host_loss": "resume"}
 
 
+def test_timeout_of_a_paused_sandbox(sbx: Sandbox) -> None:
+    sbx.pause()
+    with pytest.raises(SandboxPausedError, match="has not begun"):
+        sbx.set_timeout(60)
+    assert (sbx.update(timeout_seconds=90)).timeout_seconds == 90
+
+
 def test_restart(fake: FakeServer, client: Client, sbx: Sandbox) -> None:
     with pytest.raises(ConflictError):
         Sandbox.restart(sbx.id, client=client)
