@@ -85,6 +85,9 @@ func (b *box) WriteArchive(_ context.Context, _, dir, _ string, r io.Reader) err
 			return err
 		}
 		to := b.path(filepath.Join(dir, h.Name))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
 		switch h.Typeflag {
 		case tar.TypeDir:
 			err = os.MkdirAll(to, 0o755)
@@ -254,7 +257,7 @@ func TestWhatChangedOnBothSidesIsKept(t *testing.T) {
 	if len(r.Conflicts) != 1 || r.Conflicts[0] != "both" {
 		t.Errorf("%+v", r)
 	}
-	s.has("both", "here", "there")
+	s.has("both", "here", "here")
 	s.has("both.from-sandbox", "there", "-")
 	s.noted("both.from-sandbox")
 	s.has("gone here", "there", "there")
@@ -263,9 +266,12 @@ func TestWhatChangedOnBothSidesIsKept(t *testing.T) {
 	s.has("dir/in", "-", "-")
 	s.has("dir/new", "there", "there")
 
-	s.local("both", "merged")
-	s.sync()
-	s.has("both", "merged", "merged")
+	// The agent continues from what the user has.
+	s.inside("both", "here, and more")
+	if r := s.sync(); len(r.Conflicts) != 0 {
+		t.Errorf("%+v", r)
+	}
+	s.has("both", "here, and more", "here, and more")
 	s.has("both.from-sandbox", "there", "there")
 }
 
@@ -471,7 +477,7 @@ func TestAStateIsTakenUpAgain(t *testing.T) {
 	if r := s.sync(); len(r.Conflicts) != 1 {
 		t.Errorf("%+v", r)
 	}
-	s.has("a", "newer", "here")
+	s.has("a", "newer", "newer")
 	s.has("a.from-sandbox", "here", "-")
 }
 

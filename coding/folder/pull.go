@@ -13,7 +13,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/bothy-dev/bothy"
@@ -28,6 +27,8 @@ type writer struct {
 	root   *os.Root
 	local  map[string]entry
 	report Report
+	// back are the entries of which this host's version replaces the sandbox's, after a conflict.
+	back []string
 }
 
 func newWriter(f *Folder, local map[string]entry) (*writer, error) {
@@ -62,7 +63,9 @@ func (w *writer) pull(ctx context.Context, names []string, remote map[string]ent
 		}
 	}
 	for _, name := range links {
-		w.link(name, remote[name])
+		if err := w.link(name, remote[name]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -149,25 +152,46 @@ func (w *writer) clear(name string) error {
 	return w.root.Remove(name)
 }
 
-func (w *writer) link(name string, r entry) {
-	if now := w.now(name); now == r {
+// link copies a link. One that is not made here stays in the sandbox, until this host's version
+// is changed as well.
+func (w *writer) link(name string, r entry) error {
+	now := w.now(name)
+	if now == r {
 		w.settle(name, r)
-		return
+		return nil
 	}
-	why := refusedLink(name, r.Target)
-	if why == "" && (!w.within(name) || w.clear(name) != nil) {
+	why, free := refusedLink(name, r.Target), w.within(name)
+	switch {
+	case !free:
 		why = "something else is in its place here"
-	}
-	if why == "" {
+	case now.there() && (now != w.base[name].Local || why == "" && w.clear(name) != nil):
+		return w.linkConflict(name, r, why)
+	case why == "":
 		if err := w.root.Symlink(r.Target, name); err == nil {
 			w.settle(name, r)
 			w.report.Out++
-			return
+			return nil
 		}
 		why = "it cannot be made here"
 	}
 	w.note("left the link %s in the sandbox: %s", name, why)
-	w.base[name] = pair{Local: w.base[name].Local, Remote: r}
+	return nil
+}
+
+// linkConflict puts a link of the sandbox next to this host's version. If it may not be made
+// here, the note says where it led.
+func (w *writer) linkConflict(name string, r entry, why string) error {
+	to := w.aside(name)
+	if why == "" {
+		if err := w.root.Symlink(r.Target, to); err != nil {
+			return fmt.Errorf("cannot write %s: %w", filepath.Join(w.o.Local, to), reason(err))
+		}
+		w.note("%s was changed here and in the sandbox: kept this host's, and put the other one into %s", name, to)
+	} else {
+		w.note("%s was changed here and in the sandbox: kept this host's, and left out the other one: %s", name, why)
+	}
+	w.prevail(name, r)
+	return nil
 }
 
 // file fetches a file into a temporary one, and renames that to its final name.
@@ -231,24 +255,36 @@ func (w *writer) mode(name string, r entry) fs.FileMode {
 	return r.Mode &^ 0o022
 }
 
-// conflict keeps both files: this host's in its place, and the sandbox's next to it.
+// conflict keeps both versions: this host's in its place, on both sides, and the sandbox's next
+// to it.
 func (w *writer) conflict(name, temporary string, r entry) error {
-	w.report.Conflicts = append(w.report.Conflicts, name)
-	if strings.HasPrefix(name, ".git/") {
-		w.note("%s was changed here and in the sandbox: kept this host's, and left the other one there", name)
-		w.settle(name, r)
-		return nil
-	}
-	to := name + ".from-sandbox"
-	for i := 2; w.now(to).there(); i++ {
-		to = fmt.Sprintf("%s.from-sandbox-%d", name, i)
-	}
+	to := w.aside(name)
 	if err := w.root.Rename(temporary, to); err != nil {
 		return fmt.Errorf("cannot write %s: %w", filepath.Join(w.o.Local, to), reason(err))
 	}
 	w.note("%s was changed here and in the sandbox: kept this host's, and put the other one into %s", name, to)
-	w.settle(name, r)
+	w.prevail(name, r)
 	return nil
+}
+
+// aside is a free name for the sandbox's version.
+func (w *writer) aside(name string) string {
+	to := name + ".from-sandbox"
+	for i := 2; w.now(to).there(); i++ {
+		to = fmt.Sprintf("%s.from-sandbox-%d", name, i)
+	}
+	return to
+}
+
+// prevail lets this host's version replace the sandbox's, so that the agent continues from what
+// the user has. What is ignored here is not carried.
+func (w *writer) prevail(name string, r entry) {
+	w.report.Conflicts = append(w.report.Conflicts, name)
+	w.base[name] = pair{Remote: r}
+	if now := w.now(name); !w.rules.ignored(name, now.Kind == kindFolder) {
+		w.local[name] = now
+		w.back = append(w.back, name)
+	}
 }
 
 // errMoving is the error for a file that changes while it is read.

@@ -23,6 +23,10 @@ func (f *Folder) push(ctx context.Context, names []string, local, remote map[str
 		l, old := local[name], remote[name]
 		// Something of another kind is removed first.
 		if old.there() && (!l.there() || l.Kind != old.Kind || l.Kind == kindLink) {
+			if old.Kind == kindFolder && !f.empty(ctx, name) {
+				f.keep(name, l, old)
+				continue
+			}
 			if err := f.files.Remove(ctx, f.o.Sandbox, path.Join(f.o.Inside, name), f.o.User); err != nil && bothy.ErrorCode(err) != bothy.CodeFileNotFound {
 				return r, err
 			}
@@ -38,6 +42,9 @@ func (f *Folder) push(ctx context.Context, names []string, local, remote map[str
 		return r, nil
 	}
 	slices.Reverse(send)
+	if send = f.reachable(send, local, remote); len(send) == 0 {
+		return r, nil
+	}
 	pr, pw := io.Pipe()
 	packed := make(chan error, 1)
 	p := &packer{folder: f, ctx: ctx, w: tar.NewWriter(pw), sent: map[string]pair{}}
@@ -64,6 +71,40 @@ func (f *Folder) push(ctx context.Context, names []string, local, remote map[str
 		}
 	}
 	return r, nil
+}
+
+// empty reports whether a folder in the sandbox has no entries, also none that are not carried.
+func (f *Folder) empty(ctx context.Context, name string) bool {
+	left, err := f.files.List(ctx, f.o.Sandbox, path.Join(f.o.Inside, name), f.o.User, 1)
+	return err == nil && len(left) == 0 || bothy.ErrorCode(err) == bothy.CodeFileNotFound
+}
+
+// keep leaves a folder in the sandbox that is none here any more.
+func (f *Folder) keep(name string, l, old entry) {
+	if l.there() {
+		f.note("left %s as it is on both sides: in the sandbox it is a folder with files that are not here", name)
+		return
+	}
+	f.note("kept the folder %s in the sandbox: it was removed here, and there are files in it that were not carried", name)
+	f.base[name] = pair{Remote: old}
+}
+
+// reachable leaves out entries that in the sandbox lie below something else than a folder, such
+// as a link, through which they would replace other files.
+func (f *Folder) reachable(names []string, local, remote map[string]entry) []string {
+	folders := map[string]bool{}
+	for _, name := range names {
+		folders[name] = local[name].Kind == kindFolder
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if k := remote[dir].Kind; k != "" && k != kindFolder && !folders[dir] {
+				f.note("left %s out of the sandbox: what is above it is no folder there", name)
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // packer writes entries of this host as a tar, and records their state.

@@ -21,7 +21,8 @@ type Report struct {
 }
 
 // Sync copies to each side what was changed on the other since the last time. If both have
-// changed, both are kept: the sandbox's file is then next to the local one.
+// changed, both are kept: the sandbox's file is then next to the local one, which goes into the
+// sandbox.
 func (f *Folder) Sync(ctx context.Context) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -44,7 +45,7 @@ func (f *Folder) Sync(ctx context.Context) (Report, error) {
 	defer out.close()
 	// The agent's changes come first: the user is waiting for them.
 	pullErr := out.pull(ctx, p.pull, remote)
-	pushed, pushErr := f.push(ctx, p.push, local, remote)
+	pushed, pushErr := f.push(ctx, slices.Sorted(slices.Values(append(p.push, out.back...))), local, remote)
 	r := out.report
 	r.In = pushed.In
 	r.Bytes += pushed.Bytes
@@ -74,17 +75,19 @@ func (f *Folder) plan(local, remote map[string]entry) (p plan) {
 			delete(f.base, name)
 		case changedThere && refused(name, remote) != "":
 			f.note("left %s in the sandbox as it is there: %s", name, refused(name, remote))
-			f.base[name] = pair{Local: b.Local, Remote: r}
+			if !r.there() { // nothing is lost if this host's goes in again
+				f.base[name] = pair{Local: b.Local}
+			}
 		case changedThere && (!changedHere || r.there()):
 			pull[name] = true
 		case changedHere:
 			push[name] = true
 		}
 	}
-	// A folder that was removed here is kept if something in it is copied out.
+	// A folder that was removed here is made again if something in it is copied out.
 	for name := range pull {
 		for dir := path.Dir(name); remote[name].there() && dir != "."; dir = path.Dir(dir) {
-			if push[dir] && !local[dir].there() {
+			if remote[dir].Kind == kindFolder && !local[dir].there() {
 				delete(push, dir)
 				pull[dir] = true
 			}

@@ -57,6 +57,7 @@ async def test_files_go_in_and_out(edit, project):
         assert (project / "both.txt").read_text() == "here again"
         assert (project / "both.txt.from-sandbox").read_text() == "there"
         assert "both.txt was changed here and in the sandbox" in editor.errors()
+        assert "here again" in await editor.prompt("sh cat both.txt")
 
 
 @run
