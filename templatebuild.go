@@ -106,6 +106,9 @@ const DefaultStartTimeoutSeconds = 60
 // DefaultBuildTimeoutSeconds bounds one command of a build that does not say otherwise.
 const DefaultBuildTimeoutSeconds = 3600
 
+// BuildKey is the key of metadata that marks the sandboxes in which a build runs.
+const BuildKey = "bothy.build"
+
 // Build is one making of a template.
 type Build struct {
 	ID        string     `json:"id"`

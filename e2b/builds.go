@@ -50,6 +50,7 @@ type templateBuild struct {
 	id, name, project string
 	tags              []string // as E2B's API spells it; never empty
 	cpu, memoryMB     int      // of sandboxes in which a program already runs
+	ends              []int    // how many of our steps are done after each of the client's
 
 	mu      sync.Mutex
 	started bool
@@ -314,7 +315,7 @@ func (d *Door) follow(ctx context.Context, b *templateBuild, id string) {
 		defer b.mu.Unlock()
 		level := "info"
 		if e.Error != "" {
-			level, b.step = "error", e.Step
+			level = "error"
 		}
 		if text := strings.TrimSpace(e.Step + " " + e.Message + e.Error); text != "" {
 			b.log(buildLine{d.now().UTC(), text, level, e.Step})
@@ -336,13 +337,33 @@ func (d *Door) follow(ctx context.Context, b *templateBuild, id string) {
 		b.state, b.reason = bothy.BuildFailed, "the build can no longer be followed: "+err.Error()
 		return
 	}
-	b.state = ours.State
+	b.state, b.step = ours.State, stepOf(b.ends, ours.Done)
 	if b.reason = ours.Error; ours.Hint != "" {
 		b.reason += ". " + ours.Hint
 	}
 	if ours.State == bothy.BuildCancelled && b.reason == "" {
 		b.reason = "the build was cancelled"
 	}
+}
+
+// E2B's names of what comes before and after a client's own steps, which have numbers. Older
+// clients understand no others.
+const (
+	baseStep  = "base"
+	finalStep = "finalize"
+)
+
+// stepOf is the client's step in which a build failed after so many of our own.
+func stepOf(ends []int, done int) string {
+	if done < ownSteps {
+		return baseStep
+	}
+	for i, end := range ends {
+		if done < end {
+			return strconv.Itoa(i + 1)
+		}
+	}
+	return finalStep
 }
 
 // tagMore adds the tags that are not part of the template's name.

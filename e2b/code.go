@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -109,12 +110,25 @@ func (d *Door) execute(w http.ResponseWriter, r *http.Request, t target) error {
 	}
 	out := lines{w: w}
 	err := d.Code.RunCodeStream(r.Context(), t.id, req, out.event)
+	if err != nil && d.ended(r.Context(), t) {
+		// A client that hears no end asks whether the sandbox is still there.
+		if out.began {
+			panic(http.ErrAbortHandler)
+		}
+		return notFound(t.id)
+	}
 	if err != nil && out.began {
 		// The answer has begun, so an error can only be reported in the client's own format.
 		e := bothy.AsError(err)
 		return out.send(map[string]any{"type": "error", "name": "SandboxError", "value": e.Detail, "traceback": e.Hint})
 	}
 	return err
+}
+
+// ended reports whether a sandbox is not there any more.
+func (d *Door) ended(ctx context.Context, t target) bool {
+	sb, err := d.Server.Find(ctx, t.id)
+	return bothy.ErrorCode(err) == bothy.CodeSandboxNotFound || err == nil && stateOf(sb.State) == ""
 }
 
 // lines writes the output of code as one JSON object per line.

@@ -32,10 +32,11 @@ type buildStep struct {
 	FilesHash string   `json:"filesHash"`
 }
 
-// The default user and folder of commands in E2B's builds.
+// The default user and folder of commands in E2B's builds, and how many steps set them.
 const (
 	buildUser = "user"
 	buildHome = "/home/user"
+	ownSteps  = 2
 )
 
 // translate makes a request for Bothy's own builder.
@@ -53,12 +54,15 @@ func (d *Door) translate(ctx context.Context, b *templateBuild, in buildStart) (
 	t.line("USER %s", buildUser)
 	t.line("WORKDIR %s", buildHome)
 	force := in.Force
+	var ends []int
 	for i, s := range in.Steps {
 		if err := t.step(s); err != nil {
 			return nil, invalid("step %d, %s: %s", i+1, s.Type, bothy.AsError(err).Detail)
 		}
+		ends = append(ends, t.lines-1) // FROM is none of a build's steps
 		force = force || s.Force
 	}
+	b.ends = ends
 	return &bothy.BuildRequest{Name: b.ref(), Dockerfile: t.text.String(), Contexts: t.contexts, NoCache: force, Start: startOf(b, in), Registries: logins}, nil
 }
 
@@ -156,11 +160,15 @@ type translation struct {
 	d        *Door
 	project  string
 	text     strings.Builder
+	lines    int
 	user     string
 	contexts map[string]string
 }
 
-func (t *translation) line(format string, args ...any) { fmt.Fprintf(&t.text, format+"\n", args...) }
+func (t *translation) line(format string, args ...any) {
+	t.lines++
+	fmt.Fprintf(&t.text, format+"\n", args...)
+}
 
 func (t *translation) step(s buildStep) error {
 	arg := func(i int) string {
@@ -246,6 +254,15 @@ func (t *translation) copy(s buildStep, arg func(int) string) error {
 	if strings.ContainsAny(owner+arg(3), " \t\r\n") {
 		return invalid("neither an owner nor a mode has spaces")
 	}
-	t.line("COPY %s %s", options, inJSON(arg(0), arg(1)))
+	source, to := arg(0), arg(1)
+	if i := strings.IndexAny(source, globs); i >= 0 {
+		// The upload has what the pattern matches and nothing else, and the destination is a
+		// folder, also for a single file.
+		source, to = cmp.Or(source[:strings.LastIndexByte(source[:i], '/')+1], "."), strings.TrimSuffix(to, "/")+"/"
+	}
+	t.line("COPY %s %s", options, inJSON(source, to))
 	return nil
 }
+
+// globs are the characters of patterns that E2B's clients resolve before they upload.
+const globs = "*?["

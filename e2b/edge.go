@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -37,6 +38,9 @@ type target struct {
 // ServePort answers a request for a port of a sandbox in E2B's way, if it is one. The sandbox
 // and the port are those in the host name, or empty.
 func (d *Door) ServePort(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) bool {
+	if sandbox == "" {
+		sandbox, port = d.formerName(r.Host)
+	}
 	t := target{id: sandbox, port: port}
 	named := sandbox != ""
 	byHeader := r.Header.Get(headerSandbox) != "" && !forControl(r)
@@ -60,6 +64,28 @@ func (d *Door) ServePort(w http.ResponseWriter, r *http.Request, sandbox string,
 		t.sb = sb
 	}
 	return d.serveTarget(w, r, t, byHeader)
+}
+
+// former is the host name of a port as clients wrote it when they still named the client, too.
+var former = regexp.MustCompile(`^([1-9][0-9]{0,4})-([a-z0-9]+)-` + clientID + `$`)
+
+// formerName parses the host name of an old client; without one the sandbox is "".
+func (d *Door) formerName(host string) (sandbox string, port uint16) {
+	label, domain, _ := strings.Cut(strings.ToLower(host), ".")
+	m := former.FindStringSubmatch(label)
+	if m == nil || d.config.Domain == nil || withoutPort(domain) != withoutPort(d.config.Domain()) {
+		return "", 0
+	}
+	n, err := strconv.ParseUint(m[1], 10, 16)
+	if err != nil {
+		return "", 0
+	}
+	return m[2], uint16(n)
+}
+
+func withoutPort(host string) string {
+	host, _, _ = strings.Cut(host, ":")
+	return host
 }
 
 // forControl reports whether a request that names a sandbox in its header is nevertheless for

@@ -96,7 +96,7 @@ func edge() *Door {
 			"dead":    {ID: "dead", ProjectID: "p", State: bothy.StateStopped, Metadata: marks()},
 		}},
 		Keys: edgeKeys{}, Guests: edgeGuests{}, Code: edgeCode{},
-	}, Config{PublicPorts: true, Secret: []byte("s")})
+	}, Config{PublicPorts: true, Secret: []byte("s"), Domain: func() string { return "boxes.example.org:8443" }})
 }
 
 // ask asks for a port, by the header or by its host name. The status is 0 if the other API answers.
@@ -196,6 +196,62 @@ func TestSignedAddressOfTheDead(t *testing.T) {
 		q.Set("signature", signature("GET", q, d.token(tokenForAgent, "tok_1", id)))
 		if got, said := d.ask(false, id, "49983", "GET", "/files?"+q.Encode(), nil); got != want {
 			t.Errorf("%s: %d %s, want %d", id, got, said, want)
+		}
+	}
+}
+
+// Clients that still name themselves in the host name reach the same ports.
+func TestHostNamesOfOldClients(t *testing.T) {
+	d := edge()
+	for host, want := range map[string]string{
+		"3000-public-bothy.boxes.example.org": "shown", "3000-public-bothy.Boxes.example.org:8443": "shown",
+		"3000-private-bothy.boxes.example.org": "", "3000-missing-bothy.boxes.example.org": "", "0-public-bothy.boxes.example.org": "",
+		"03000-public-bothy.boxes.example.org": "", "3000-public-other.boxes.example.org": "", "3000-public-bothy.example.org": "",
+	} {
+		r := httptest.NewRequest("GET", "http://x/", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		if d.ServePort(w, r, "", 0); w.Body.String() != want {
+			t.Errorf("%s: %d %s", host, w.Code, w.Body)
+		}
+	}
+}
+
+// endingCode is an interpreter whose sandbox ends while code runs.
+type endingCode struct {
+	edgeCode
+	server edgeServer
+	began  bool
+}
+
+func (c endingCode) RunCode(context.Context, string, bothy.CodeRequest) (*bothy.CodeResult, error) {
+	return &bothy.CodeResult{}, nil
+}
+
+func (c endingCode) RunCodeStream(_ context.Context, id string, _ bothy.CodeRequest, fn func(bothy.CodeEvent) error) error {
+	if c.began {
+		if err := fn(bothy.CodeEvent{Stream: "stdout", Data: "1"}); err != nil {
+			return err
+		}
+	}
+	c.server.sandboxes[id].State = bothy.StateStopped
+	return bothy.Errorf(bothy.CodeGuest, "the agent has closed the connection")
+}
+
+// Clients raise their time-out error if a sandbox ends below their code: they look for it when
+// the answer has no end.
+func TestSandboxEndsDuringCode(t *testing.T) {
+	for _, began := range []bool{false, true} {
+		d := edge()
+		d.Code = endingCode{server: d.Server.(edgeServer), began: began}
+		var cut any
+		var status int
+		func() {
+			defer func() { cut = recover() }()
+			status, _ = d.ask(false, "public", "49999", "POST", "/execute", map[string]string{headerAgent: d.token(tokenForAgent, "tok_1", "public")})
+		}()
+		if began != (cut == http.ErrAbortHandler) || !began && status != http.StatusBadGateway {
+			t.Errorf("after output %v: %d, cut %v", began, status, cut)
 		}
 	}
 }

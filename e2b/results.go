@@ -33,10 +33,12 @@ func resultOf(o bothy.CodeOutput, main bool) map[string]any {
 		case !known:
 			extra[mime] = text
 		case structured[name]:
-			var v any
-			if json.Unmarshal([]byte(text), &v) == nil {
-				r[name] = v
+			// As it is: decoded and encoded again, 1.0 would become 1.
+			if json.Valid([]byte(text)) {
+				r[name] = json.RawMessage(text)
 			}
+		case name == "text":
+			r[name] = unquoted(text)
 		default:
 			r[name] = text
 		}
@@ -45,6 +47,14 @@ func resultOf(o bothy.CodeOutput, main bool) map[string]any {
 		r["extra"] = extra
 	}
 	return r
+}
+
+// unquoted removes the quotes around the text of a string, as E2B's interpreter does.
+func unquoted(text string) string {
+	if len(text) >= 2 && (text[0] == '\'' || text[0] == '"') && text[len(text)-1] == text[0] {
+		return text[1 : len(text)-1]
+	}
+	return text
 }
 
 // endOf describes, as an exception, the end of code that raised none.

@@ -450,7 +450,7 @@ func filterOf(q url.Values, states []string) (f bothy.SandboxFilter, want func(l
 	}
 	template := q.Get("template")
 	return f, func(l listed) bool {
-		return !l.StartedAt.Before(after) && (template == "" || l.TemplateID == template || l.Alias == template)
+		return l.Metadata[bothy.BuildKey] == "" && !l.StartedAt.Before(after) && (template == "" || l.TemplateID == template || l.Alias == template)
 	}, nil
 }
 

@@ -126,7 +126,7 @@ func (s *Ports) linkScheme(ctx context.Context) string {
 }
 
 var (
-	linkLabel = regexp.MustCompile(`^[0-9]+-[a-z0-9]+$`)
+	linkLabel = regexp.MustCompile(`^[0-9]+-[a-z0-9]+(-bothy)?$`) // with the suffix for the outer protocol
 	canonical = regexp.MustCompile(`^([1-9][0-9]{0,4})-([a-z0-9]+)$`)
 )
 

@@ -27,7 +27,7 @@ import (
 )
 
 // metadataKey marks the sandboxes of builds.
-const metadataKey = "bothy.build"
+const metadataKey = bothy.BuildKey
 
 const (
 	buildMemoryMB = 2048

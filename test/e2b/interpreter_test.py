@@ -53,8 +53,8 @@ class Interpreter(unittest.TestCase):
         self.assertEqual((out, err, results[0].text, errors[0].name), (["1\n"], ["2\n"], "3", "ZeroDivisionError"))
 
     def test_envs(self):
-        self.assertEqual(self.run_code("import os; os.environ['A']", envs={"A": "b"}).text, "'b'")
-        self.assertEqual(self.run_code("os.environ.get('A', 'gone')").text, "'gone'")
+        self.assertEqual(self.run_code("import os; os.environ['A']", envs={"A": "b"}).text, "b")
+        self.assertEqual(self.run_code("os.environ.get('A', 'gone')").text, "gone")
 
     def test_home(self):
         self.sandbox.files.write("data.csv", "a,b\n1,2\n")
@@ -68,7 +68,7 @@ class Interpreter(unittest.TestCase):
     def test_contexts(self):
         context = self.sandbox.create_code_context(cwd="/tmp")
         self.assertEqual((context.language, context.cwd), ("python", "/tmp"))
-        self.assertEqual(self.run_code("import os; y = 5; os.getcwd()", context=context).text, "'/tmp'")
+        self.assertEqual(self.run_code("import os; y = 5; os.getcwd()", context=context).text, "/tmp")
         self.assertEqual(self.run_code("y").error.name, "NameError")
         self.assertIn(context.id, [c.id for c in self.sandbox.list_code_contexts()])
         self.sandbox.restart_code_context(context)
@@ -90,14 +90,17 @@ class Interpreter(unittest.TestCase):
         line = chart("plt.plot([1, 2, 3], [2, 4, 8], label='l'); plt.title('T'); plt.xlabel('time (s)'); plt.ylabel('v')")
         self.assertEqual((line.type.value, line.title, line.x_label, line.x_unit, line.y_label), ("line", "T", "time (s)", "s", "v"))
         self.assertEqual((line.elements[0].label, line.elements[0].points), ("l", [(1, 2), (2, 4), (3, 8)]))
+        self.assertIn("1.0", [repr(t) for t in line.x_ticks])
         scatter = chart("plt.scatter([1, 2], [3, 4])")
         self.assertEqual((scatter.type.value, scatter.elements[0].points), ("scatter", [(1, 3), (2, 4)]))
         bar = chart("plt.bar(['a', 'b'], [3, 4])")
-        self.assertEqual([(e.label, e.value) for e in bar.elements], [("a", 3), ("b", 4)])
+        self.assertEqual([(e.label, e.group, repr(e.value)) for e in bar.elements], [("a", "Group 0", "3.0"), ("b", "Group 0", "4.0")])
         pie = chart("plt.pie([1, 3], labels=['a', 'b'])")
-        self.assertEqual([(e.label, round(e.angle)) for e in pie.elements], [("a", 90), ("b", 270)])
+        self.assertEqual([(e.label, e.angle) for e in pie.elements], [("a", 90.0), ("b", 270.0)])
         box = chart("plt.boxplot([[1, 2, 3, 4, 100]])")
         self.assertEqual((box.type.value, box.elements[0].median, box.elements[0].outliers), ("box_and_whisker", 3, [100]))
+        box = chart("plt.boxplot([[1, 2, 3, 4, 100], [1, 2, 2.5]], patch_artist=True)")
+        self.assertEqual((type(box).__name__, [repr(e.min) for e in box.elements]), ("BoxAndWhiskerChart", ["1.0", "1.0"]))
         both = chart("f, (a, b) = plt.subplots(1, 2); a.plot([1], [2]); b.bar(['x'], [1])")
         self.assertEqual((both.type.value, [c.type.value for c in both.elements]), ("superchart", ["line", "bar"]))
 

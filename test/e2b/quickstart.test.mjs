@@ -89,10 +89,10 @@ test("files by signed addresses, and a folder that is watched", async (t) => {
 test("environment, contexts and other languages", async (t) => {
   const sandbox = await start(t, { envs: { MY_VAR: "of the sandbox" } });
   assert.equal((await sandbox.commands.run("echo $MY_VAR", { envs: { MY_VAR: "of the command" } })).stdout, "of the command\n");
-  assert.equal((await sandbox.runCode("import os; os.environ['MY_VAR']", { envs: { MY_VAR: "of the code" } })).text, "'of the code'");
+  assert.equal((await sandbox.runCode("import os; os.environ['MY_VAR']", { envs: { MY_VAR: "of the code" } })).text, "of the code");
   assert.deepEqual((await sandbox.runCode("echo $((6 * 7))", { language: "bash" })).logs.stdout, ["42\n"]);
   const context = await sandbox.createCodeContext({ cwd: "/tmp" });
-  assert.equal((await sandbox.runCode("import os; os.getcwd()", { context })).text, "'/tmp'");
+  assert.equal((await sandbox.runCode("import os; os.getcwd()", { context })).text, "/tmp");
 });
 
 test("a template of one's own", async (t) => {

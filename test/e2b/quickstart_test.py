@@ -138,7 +138,7 @@ class QuickStarts(unittest.IsolatedAsyncioTestCase):
         sandbox = await self.sandbox(form)
         await did(sandbox.files.write("/home/user/shout-1-py3-none-any.whl", wheel("shout", "def shout(text):\n    return text.upper() + '!'\n")))
         await did(sandbox.commands.run("pip install --no-index ./shout-1-py3-none-any.whl", timeout=60))
-        self.assertEqual((await did(sandbox.run_code("from shout import shout\nshout('hey')"))).text, "'HEY!'")
+        self.assertEqual((await did(sandbox.run_code("from shout import shout\nshout('hey')"))).text, "HEY!")
 
     @both
     async def test_analysis_of_data(self, form):
@@ -159,7 +159,7 @@ class QuickStarts(unittest.IsolatedAsyncioTestCase):
         sandbox = await self.sandbox(form)
         self.assertEqual((await did(sandbox.run_code("echo $((6 * 7))", language="bash"))).logs.stdout, ["42\n"])
         context = await did(sandbox.create_code_context(cwd="/tmp"))
-        self.assertEqual((await did(sandbox.run_code("import os; os.getcwd()", context=context))).text, "'/tmp'")
+        self.assertEqual((await did(sandbox.run_code("import os; os.getcwd()", context=context))).text, "/tmp")
 
     @both
     async def test_output_as_it_comes(self, form):
@@ -218,7 +218,7 @@ class QuickStarts(unittest.IsolatedAsyncioTestCase):
         sandbox = await self.sandbox(form, envs={"MY_VAR": "of the sandbox"})
         self.assertEqual((await did(sandbox.commands.run("echo $MY_VAR"))).stdout, "of the sandbox\n")
         self.assertEqual((await did(sandbox.commands.run("echo $MY_VAR", envs={"MY_VAR": "of the command"}))).stdout, "of the command\n")
-        self.assertEqual((await did(sandbox.run_code("import os; os.environ['MY_VAR']", envs={"MY_VAR": "of the code"}))).text, "'of the code'")
+        self.assertEqual((await did(sandbox.run_code("import os; os.environ['MY_VAR']", envs={"MY_VAR": "of the code"}))).text, "of the code")
 
     @both
     async def test_a_template_of_ones_own(self, form):

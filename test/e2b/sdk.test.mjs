@@ -108,7 +108,7 @@ test("code", async () => {
   assert.deepEqual([execution.text, execution.error, out], ["2", undefined, ["hi\n"]]);
   assert.equal((await sandbox.runCode("1/0")).error.name, "ZeroDivisionError");
   const context = await sandbox.createCodeContext({ cwd: "/tmp" });
-  assert.equal((await sandbox.runCode("import os; os.getcwd()", { context })).text, "'/tmp'");
+  assert.equal((await sandbox.runCode("import os; os.getcwd()", { context })).text, "/tmp");
   assert.ok((await sandbox.listCodeContexts()).some((c) => c.id === context.id));
   await sandbox.restartCodeContext(context);
   await sandbox.removeCodeContext(context);
