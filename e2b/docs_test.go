@@ -21,6 +21,7 @@ var tested = map[string][]string{
 	"logs":                                 {"wire_test.py:def test_logs"},
 	"snapshots without memory":             {"wire_test.py:def test_without_memory", "sdk_test.py:def test_snapshot_without_memory", "sdk_test.py:def test_reboot"},
 	"forks":                                {"sdk_test.py:def test_fork", "wire_test.py:def test_bad_forks"},
+	"a pause without memory when":          {"wire_test.py:autoPauseMemory"},
 	"headers of requests":                  {"domain.test.mjs:rules set headers", "wire_test.py:def test_network_options"},
 	"`egress_proxy`":                       {"wire_test.py:def test_network_options"},
 	"templates: build":                     {"template_test.py:def test_build_and_use", "wire_test.py:def test_builds", "wire_test.py:def test_templates"},

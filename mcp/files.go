@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -45,20 +46,38 @@ type readOut struct {
 	Encoding  string `json:"encoding" jsonschema:"utf-8, base64, or image if the content is one"`
 	Content   string `json:"content"`
 	Truncated bool   `json:"truncated" jsonschema:"The file continues after what was read"`
+	// NextOffset is the offset of the next part.
+	NextOffset int64 `json:"next_offset,omitempty" jsonschema:"If the file continues: the offset to read on"`
+}
+
+// content is the text of a file as it is, and how to read on.
+func (o *readOut) content() []mcp.Content {
+	content := text(o.Content)
+	if o.Encoding == "base64" {
+		content = jsonText(o)
+	}
+	if o.Truncated {
+		content = append(content, text(fmt.Sprintf("[The file has %d bytes. Read on with offset %d.]", o.Size, o.NextOffset))...)
+	}
+	return content
 }
 
 type listFilesIn struct {
 	SandboxID string `json:"sandbox_id" jsonschema:"The sandbox's id"`
 	Path      string `json:"path,omitempty" jsonschema:"The folder's path; /workspace by default"`
 	Depth     int    `json:"depth,omitempty" jsonschema:"How many levels deep, 1 to 32; 1 by default"`
+	Offset    int    `json:"offset,omitempty" jsonschema:"How many entries to skip: next_offset of the previous answer"`
 }
 
 // maxListed bounds the entries of one answer.
 const maxListed = 1000
 
 type listFilesOut struct {
-	Items     []bothy.FileInfo `json:"items"`
-	Truncated bool             `json:"truncated" jsonschema:"There are more entries than these"`
+	Items      []bothy.FileInfo `json:"items"`
+	Truncated  bool             `json:"truncated" jsonschema:"There are more entries than these"`
+	NextOffset int              `json:"next_offset,omitempty" jsonschema:"If there are more: the offset to list on"`
+
+	offset int
 }
 
 func (t tools) addFiles() {
@@ -73,7 +92,7 @@ func (t tools) addFiles() {
 			return nil, i, err
 		})
 	add(t, reads, "read_file", "Read a file",
-		"Reads a file in a sandbox, or a part of it. Text is returned as is, images as images, other bytes in base64. Changes nothing.",
+		"Reads a file in a sandbox, or a part of it. Text is returned as is, images as images, scaled if they are large, other bytes in base64. Changes nothing.",
 		t.readFile)
 	add(t, reads, "list_files", "List files",
 		"Lists a folder in a sandbox. Changes nothing.",
@@ -82,10 +101,14 @@ func (t tools) addFiles() {
 			if err != nil {
 				return nil, listFilesOut{}, err
 			}
+			if in.Offset < 0 {
+				return nil, listFilesOut{}, bothy.Errorf(bothy.CodeInvalid, "offset is %d", in.Offset).WithHint("Give how many entries to skip, from 0.")
+			}
 			items, err := t.Files.List(ctx, in.SandboxID, firstNonEmpty(in.Path, bothy.DefaultCwd), "", depth)
-			out := listFilesOut{Items: items[:min(len(items), maxListed)], Truncated: len(items) > maxListed}
-			if out.Items == nil {
-				out.Items = []bothy.FileInfo{}
+			items = items[min(in.Offset, len(items)):]
+			out := listFilesOut{Items: append([]bothy.FileInfo{}, items[:min(len(items), maxListed)]...), offset: in.Offset}
+			if out.Truncated = len(items) > maxListed; out.Truncated {
+				out.NextOffset = in.Offset + maxListed
 			}
 			return nil, out, err
 		})
@@ -138,20 +161,40 @@ func (t tools) readFile(ctx context.Context, _ *mcp.CallToolRequest, in readIn) 
 	if err != nil {
 		return nil, readOut{}, err
 	}
-	if out.Truncated = len(b) > limit; out.Truncated {
+	mime, whole := http.DetectContentType(b), len(b) <= limit
+	if in.Offset == 0 && imageTypes[mime] && (whole || in.Limit == 0) {
+		return readPicture(ctx, mime, b, r, out)
+	}
+	if out.Truncated = !whole; out.Truncated {
 		b = b[:limit]
 	}
-	mime := http.DetectContentType(b)
-	switch {
-	case in.Offset == 0 && !out.Truncated && imageTypes[mime]:
-		out.Encoding = "image"
-		return []mcp.Content{&mcp.ImageContent{MIMEType: mime, Data: b}}, out, nil
-	case isText(&b, out.Truncated):
+	if isText(&b, out.Truncated) {
 		out.Encoding, out.Content = "utf-8", string(b)
-		return text(out.Content), out, nil
+	} else {
+		out.Encoding, out.Content = "base64", base64.StdEncoding.EncodeToString(b)
 	}
-	out.Encoding, out.Content = "base64", base64.StdEncoding.EncodeToString(b)
-	return jsonText(out), out, nil
+	if out.Truncated {
+		out.NextOffset = in.Offset + int64(len(b))
+	}
+	return out.content(), out, nil
+}
+
+// readPicture reads the rest of a picture. Its bytes can be read by giving a limit.
+func readPicture(ctx context.Context, mime string, b []byte, rest io.Reader, out readOut) ([]mcp.Content, readOut, error) {
+	more, err := io.ReadAll(io.LimitReader(rest, maxOriginal+1-int64(len(b))))
+	if err != nil {
+		return nil, readOut{}, err
+	}
+	out.Encoding = "image"
+	shown, note, err := picture(ctx, mime, append(b, more...))
+	if err != nil {
+		return nil, readOut{}, err
+	}
+	content := []mcp.Content{shown}
+	if note != "" {
+		content = append(content, text(note)...)
+	}
+	return content, out, nil
 }
 
 var imageTypes = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true}

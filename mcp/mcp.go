@@ -157,6 +157,9 @@ func add[In, Out any](t tools, k kind, name, title, description string, h handle
 	mcp.AddTool(t.server, tool, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
 		content, out, err := h(ctx, req, in)
 		note(ctx, out, err)
+		if err == nil {
+			content, err = fitted(content, &out)
+		}
 		if err != nil {
 			return nil, out, failure(err)
 		}

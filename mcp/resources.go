@@ -32,7 +32,7 @@ func (t tools) addResources() {
 	}, t.readOne)
 	t.server.AddResourceTemplate(&mcp.ResourceTemplate{
 		URITemplate: resourceFile, Name: "file", Title: "A file in a sandbox",
-		Description: "The first 4 MiB of a file, by its absolute path, such as bothy://sandboxes/ID/files/workspace/main.py",
+		Description: "The beginning of a file, as much as fits into 1 MiB, by its absolute path, such as bothy://sandboxes/ID/files/workspace/main.py",
 	}, t.readPath)
 }
 
@@ -44,6 +44,7 @@ func (t tools) readList(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp
 	if page.Items == nil {
 		page.Items = []*bothy.Sandbox{}
 	}
+	page.Items = page.Items[:fitting(page.Items)]
 	return jsonResource(req.Params.URI, page)
 }
 
@@ -78,15 +79,20 @@ func (t tools) readPath(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp
 	if err != nil {
 		return nil, failure(err)
 	}
-	cut := len(b) > maxRead
-	b = b[:min(len(b), maxRead)]
-	c := &mcp.ResourceContents{URI: uri, MIMEType: http.DetectContentType(b)}
-	if isText(&b, cut) {
-		c.Text = string(b)
-	} else {
-		c.Blob = b
+	size := len(b)
+	for most := maxAnswer; ; most /= 2 {
+		b = b[:min(len(b), most)]
+		c := &mcp.ResourceContents{URI: uri, MIMEType: http.DetectContentType(b)}
+		if part := b; isText(&part, len(b) < size) {
+			c.Text = string(part)
+		} else {
+			c.Blob = b
+		}
+		r := &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{c}}
+		if encoded, err := json.Marshal(r); err != nil || len(encoded) <= maxAnswer {
+			return r, err
+		}
 	}
-	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{c}}, nil
 }
 
 // resourcePath splits a URI into the sandbox's id and the rest.

@@ -68,6 +68,10 @@ type codeOut struct {
 	Truncated      bool               `json:"truncated"`
 	ContextID      string             `json:"context_id"`
 	Hint           string             `json:"hint,omitempty"`
+
+	// images and notes are only in the content.
+	images []mcp.Content
+	notes  []string
 }
 
 func (t tools) addRun() {
@@ -223,18 +227,19 @@ func (t tools) runCode(ctx context.Context, req *mcp.CallToolRequest, in codeIn)
 	out.Stdout, cut1 = shorten(r.Stdout, defaultOutput)
 	out.Stderr, cut2 = shorten(r.Stderr, defaultOutput)
 	out.Truncated = out.Truncated || cut1 || cut2
-	var images []mcp.Content
-	var b strings.Builder
-	b.WriteString(out.Stdout)
-	if out.Stderr != "" {
-		section(&b, "stderr:")
-		b.WriteString(out.Stderr)
-	}
 	for _, shown := range r.Results {
 		rest := bothy.CodeOutput{}
 		for _, mime := range slices.Sorted(maps.Keys(shown)) {
-			if image := imageOf(mime, shown[mime]); image != nil {
-				images = append(images, image)
+			if b := imageOf(mime, shown[mime]); b != nil {
+				image, note, err := picture(ctx, mime, b)
+				if err != nil {
+					note = "[" + bothy.AsError(err).Detail + "]"
+				} else {
+					out.images = append(out.images, image)
+				}
+				if note != "" {
+					out.notes = append(out.notes, note)
+				}
 				continue
 			}
 			var cut bool
@@ -242,32 +247,51 @@ func (t tools) runCode(ctx context.Context, req *mcp.CallToolRequest, in codeIn)
 			out.Truncated = out.Truncated || cut
 		}
 		out.Results = append(out.Results, rest)
-		if plain := rest["text/plain"]; plain != "" {
-			short, cut := shorten(plain, defaultOutput)
-			out.Truncated = out.Truncated || cut
+		if len(rest["text/plain"]) > defaultOutput {
+			out.Truncated = true
+		}
+	}
+	content := out.content()
+	repeated(&out.Stdout, &out.Stderr, &out.Truncated)
+	return content, out, nil
+}
+
+// content is the output as text, and the pictures.
+func (o *codeOut) content() []mcp.Content {
+	var b strings.Builder
+	b.WriteString(o.Stdout)
+	if o.Stderr != "" {
+		section(&b, "stderr:")
+		b.WriteString(o.Stderr)
+	}
+	for _, shown := range o.Results {
+		if plain := shown["text/plain"]; plain != "" {
+			short, _ := shorten(plain, defaultOutput)
 			section(&b, short)
 		}
 	}
-	if e := r.Error; e != nil {
+	if e := o.Error; e != nil {
 		section(&b, firstNonEmpty(e.Traceback, e.Name+": "+e.Value))
 	}
-	if r.Hint != "" {
-		section(&b, r.Hint)
+	if o.Hint != "" {
+		section(&b, o.Hint)
 	}
-	repeated(&out.Stdout, &out.Stderr, &out.Truncated)
-	return append(text(b.String()), images...), out, nil
+	for _, note := range o.notes {
+		section(&b, note)
+	}
+	return append(text(b.String()), o.images...)
 }
 
-// imageOf returns a picture that clients can show, or nil.
-func imageOf(mime, data string) mcp.Content {
-	switch mime {
-	case "image/png", "image/jpeg", "image/gif", "image/webp":
-		b, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(data), ""))
-		if err == nil {
-			return &mcp.ImageContent{MIMEType: mime, Data: b}
-		}
+// imageOf returns the bytes of a picture that clients can show, or nil.
+func imageOf(mime, data string) []byte {
+	if !imageTypes[mime] {
+		return nil
 	}
-	return nil
+	b, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(data), ""))
+	if err != nil {
+		return nil
+	}
+	return b
 }
 
 func firstNonEmpty(a, b string) string {

@@ -78,6 +78,10 @@ func (t tools) addSandboxes() {
 				f.States = []bothy.State{bothy.State(in.State)}
 			}
 			page, err := t.Sandboxes.List(ctx, f)
+			if n := fitting(page.Items); n < len(page.Items) { // the next page begins after those that fit
+				f.Limit = max(n, 1)
+				page, err = t.Sandboxes.List(ctx, f)
+			}
 			if page.Items == nil {
 				page.Items = []*bothy.Sandbox{}
 			}

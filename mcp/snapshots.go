@@ -35,7 +35,7 @@ type snapshotIn struct {
 
 type forkIn struct {
 	SandboxID      string            `json:"sandbox_id" jsonschema:"The sandbox's id"`
-	Count          int               `json:"count,omitempty" jsonschema:"How many copies; 1 by default"`
+	Count          *int              `json:"count,omitempty" jsonschema:"How many copies; 1 by default"`
 	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" jsonschema:"After how many seconds the copies end by themselves"`
 	Env            map[string]string `json:"env,omitempty" jsonschema:"Additional environment variables for the copies' commands"`
 	Metadata       map[string]string `json:"metadata,omitempty" jsonschema:"Labels of the copies"`
@@ -43,7 +43,8 @@ type forkIn struct {
 }
 
 type forkOut struct {
-	Items []*bothy.Sandbox `json:"items"`
+	Items   []*bothy.Sandbox `json:"items"`
+	LeftOut int              `json:"left_out,omitempty" jsonschema:"How many copies were made that are not in items"`
 }
 
 type rollbackIn struct {
@@ -79,12 +80,16 @@ func (t tools) addSnapshots() {
 	add(t, adds, "fork_sandbox", "Fork a sandbox",
 		"Makes running copies of a sandbox with its memory, processes and files. The original keeps running. Each copy uses up one of your concurrent sandboxes.",
 		func(ctx context.Context, req *mcp.CallToolRequest, in forkIn) ([]mcp.Content, forkOut, error) {
-			progressOf(req).say(ctx, "copying the sandbox")
-			if in.Count == 0 {
-				in.Count = 1
+			count := 1
+			if in.Count != nil {
+				count = *in.Count
 			}
+			if count < 1 {
+				return nil, forkOut{}, bothy.Errorf(bothy.CodeInvalid, "count is %d", count).WithHint("Give how many copies to make, from 1, or leave it out for one.")
+			}
+			progressOf(req).say(ctx, "copying the sandbox")
 			items, err := t.Snapshots.Fork(ctx, in.SandboxID, bothy.ForkRequest{
-				Count: in.Count, TimeoutSeconds: in.TimeoutSeconds, Env: in.Env, Metadata: in.Metadata, Network: chosen(in.Network),
+				Count: count, TimeoutSeconds: in.TimeoutSeconds, Env: in.Env, Metadata: in.Metadata, Network: chosen(in.Network),
 			})
 			if items == nil {
 				items = []*bothy.Sandbox{}

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -13,8 +14,9 @@ import (
 // maxBuildLog is how many of the last lines of a build's log a tool returns.
 const maxBuildLog = 100
 
-type templatesOut struct {
-	Items []*bothy.Template `json:"items"`
+type templatesIn struct {
+	Limit  int    `json:"limit,omitempty" jsonschema:"At most this many, 1 to 1000; 100 by default"`
+	Cursor string `json:"cursor,omitempty" jsonschema:"next_cursor of the previous answer"`
 }
 
 type buildIn struct {
@@ -48,9 +50,17 @@ type captureIn struct {
 func (t tools) addTemplates() {
 	add(t, reads, "list_templates", "List templates",
 		"Lists what sandboxes can start from: the built-in templates and your own.",
-		func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) ([]mcp.Content, templatesOut, error) {
+		func(ctx context.Context, _ *mcp.CallToolRequest, in templatesIn) ([]mcp.Content, bothy.Page[*bothy.Template], error) {
+			limit, err := bounded("limit", in.Limit, 100, 1000)
+			if err != nil {
+				return nil, bothy.Page[*bothy.Template]{}, err
+			}
 			list, err := t.Templates.Templates(ctx)
-			return nil, templatesOut{Items: append([]*bothy.Template{}, list...)}, err
+			if err != nil {
+				return nil, bothy.Page[*bothy.Template]{}, err
+			}
+			page, err := templatesAfter(list, in.Cursor, limit)
+			return nil, page, err
 		})
 	add(t, adds, "build_template", "Build a template",
 		"Starts building a template from a Dockerfile, and returns at once; get_build shows its progress. Every RUN is executed in a sandbox.",
@@ -79,6 +89,26 @@ func (t tools) addTemplates() {
 			return nil, made, err
 		})
 }
+
+// templatesAfter returns the templates after the one that a cursor names, as many as fit.
+func templatesAfter(list []*bothy.Template, cursor string, limit int) (page bothy.Page[*bothy.Template], err error) {
+	if cursor != "" {
+		at := slices.IndexFunc(list, func(x *bothy.Template) bool { return cursorOf(x) == cursor })
+		if at < 0 {
+			return page, bothy.Errorf(bothy.CodeInvalid, "cursor %q is none that this tool gave, or its template is gone", cursor).WithHint("List from the beginning.")
+		}
+		list = list[at+1:]
+	}
+	all := len(list)
+	list = list[:min(limit, all)]
+	page.Items = append([]*bothy.Template{}, list[:min(len(list), max(1, fitting(list)))]...)
+	if n := len(page.Items); n < all {
+		page.NextCursor = cursorOf(page.Items[n-1])
+	}
+	return page, nil
+}
+
+func cursorOf(x *bothy.Template) string { return x.Name + "@" + x.Digest }
 
 // buildLogPatience is how long the log of an unfinished build is read.
 const buildLogPatience = 500 * time.Millisecond

@@ -209,6 +209,7 @@ class Control(unittest.TestCase):
     def test_absent(self):
         for path in ("/volumes", "/secrets", "/teams", "/nodes", "/api-keys", "/access-tokens", "/events/webhooks/w/deliveries"):
             self.failure("GET", path, 501)
+        self.assertIn("autoPauseMemory", self.failure("POST", "/v2/sandboxes", 501, {"templateID": "base", "autoPause": True, "autoPauseMemory": False}))
 
     def test_calls_of_other_versions(self):
         sdk = {"Lang": "python", "Package_version": "9.0.0"}
