@@ -7,6 +7,7 @@ import contextlib
 import posixpath
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, overload
 from weakref import WeakKeyDictionary
 
@@ -66,6 +67,18 @@ class BothySandboxConfig(BaseModel, frozen=True):
     engine: str | None = None
 
 
+def template_name(config: str) -> str:
+    """Return the template that a task or ``--sandbox bothy:NAME`` names.
+
+    Inspect takes a text for the name of a file, and makes it absolute, below the folder of the task or the data set.
+    """
+    path = Path(config)
+    if not path.is_absolute():
+        return config
+    above = next(folder for folder in path.parents if folder.is_dir())
+    return path.relative_to(above).as_posix()
+
+
 @contextlib.contextmanager
 def translated(path: str | None = None) -> Iterator[None]:
     """Raise what Inspect expects where Bothy raises its own."""
@@ -103,7 +116,7 @@ class BothySandboxEnvironment(SandboxEnvironment):
         """Start the sample's sandbox."""
         check_version("inspect-bothy", "inspect_ai", "0.3.280", "0.3.300")
         if isinstance(config, str):
-            config = BothySandboxConfig(template=config)
+            config = BothySandboxConfig(template=template_name(config))
         options = config.model_dump(exclude_none=True) if config else BothySandboxConfig().model_dump(exclude_none=True)
         async with _starting.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(STARTS)):
             sandbox = await AsyncSandbox.create(**options, metadata={"inspect_task": task_name[:200]})

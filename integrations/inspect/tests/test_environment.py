@@ -5,8 +5,10 @@ import warnings
 import pytest
 import pytest_asyncio
 import tiktoken
-from bothy import Sandbox, adapters
+from bothy import AsyncSandbox, Sandbox, adapters
 from inspect_ai import Task, eval
+from inspect_ai._cli.util import parse_sandbox
+from inspect_ai._eval.loader import resolve_task_sandbox
 from inspect_ai.dataset import Sample
 from inspect_ai.model import ModelOutput, get_model
 from inspect_ai.scorer import includes
@@ -31,6 +33,23 @@ async def test_a_dead_sandbox_is_reported():
     with pytest.raises(SandboxUnavailableError):
         await made["default"].exec(["true"])
     await BothySandboxEnvironment.sample_cleanup("dead", None, made, False)
+
+
+@pytest.mark.parametrize("name", ["node-22", "team/app:v3"])
+async def test_a_template_is_named(name, tmp_path, monkeypatch):
+    """By a task, and on the command line, through what Inspect makes of a name."""
+    asked = []
+
+    async def create(**options):
+        asked.append(options["template"])
+        raise LookupError
+
+    monkeypatch.setattr(AsyncSandbox, "create", create)
+    monkeypatch.chdir(tmp_path)
+    for spec in (resolve_task_sandbox(Task(sandbox=("bothy", name)), None), resolve_task_sandbox(Task(), parse_sandbox(f"bothy:{name}"))):
+        with pytest.raises(LookupError):
+            await BothySandboxEnvironment.sample_init("named", spec.config, {})
+    assert asked == [name, name]
 
 
 class Words:
