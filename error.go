@@ -48,6 +48,7 @@ const (
 	CodeCommandNotFound  Code = "command_not_found"
 	CodeCommandInvalid   Code = "command_invalid"
 	CodeCommandCancelled Code = "command_cancelled"
+	CodeCloneFailed      Code = "clone_failed"
 	CodeUserNotFound     Code = "user_not_found"
 	CodeSnapshotDamaged  Code = "snapshot_damaged"
 	CodeSnapshotInUse    Code = "snapshot_in_use"

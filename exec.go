@@ -211,6 +211,9 @@ type ExecService interface {
 	// Signal sends a signal, by number, to the process group of a command that
 	// was started through the API, or to any other process.
 	Signal(ctx context.Context, id string, pid int, signal int) error
+	// Wait returns when what is waited for is there, or its time is up. It fails if the
+	// request's process ends first.
+	Wait(ctx context.Context, id string, req WaitRequest) (*WaitResult, error)
 	// Terminal opens a PTY.
 	Terminal(ctx context.Context, id string, req TerminalRequest) (Terminal, error)
 }

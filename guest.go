@@ -86,6 +86,7 @@ type Guest interface {
 	Output(ctx context.Context, pid int, from int64, fn func(ExecEvent) error) error
 	Stdin(ctx context.Context, pid int, data []byte, eof bool) error
 	Signal(ctx context.Context, pid int, signal int) error
+	Wait(ctx context.Context, req WaitRequest) (*WaitResult, error)
 	Terminal(ctx context.Context, req TerminalRequest) (Terminal, error)
 
 	Read(ctx context.Context, path, user string) (io.ReadCloser, *FileInfo, error)

@@ -225,6 +225,10 @@ type SandboxCreate struct {
 	Budget float64 `json:"budget,omitempty"`
 	// HostLabels has the sandbox made on a host of the cluster with these labels, all of them.
 	HostLabels map[string]string `json:"host_labels,omitempty"`
+	// Repo is a git repository, as URL#REF, that is cloned before the create returns.
+	Repo string `json:"repo,omitempty"`
+	// RepoToken is the credential of a private one. It becomes a secret for its host.
+	RepoToken string `json:"repo_token,omitempty"`
 }
 
 // Secret is a credential that the gateway inserts into requests to Hosts. Its

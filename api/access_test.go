@@ -89,6 +89,7 @@ func TestStrangerSeesNothing(t *testing.T) {
 		"POST /v1/sandboxes/{id}/rollback":               `{"snapshot_id":"` + snapshot.ID + `"}`,
 		"POST /v1/sandboxes/{id}/template":               `{"name":"taken"}`,
 		"POST /v1/sandboxes/{id}/links":                  `{"port":80}`,
+		"POST /v1/sandboxes/{id}/wait":                   `{"port":80}`,
 		"PUT /v1/sandboxes/{id}/files":                   "x",
 		"PUT /v1/sandboxes/{id}/files/archive":           "x",
 	}

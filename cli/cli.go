@@ -100,7 +100,7 @@ func commands() []func(*app) *cobra.Command {
 		newDoctor, newMigrate,
 		newRun, newCreate, newList, newGet, newRemove, newExec, newShells, newCode, newContext, newCopy, newFiles,
 		newTemplate, newToken,
-		newShell, newProcesses, newProcess, newLogs, newMetrics, newForward,
+		newShell, newProcesses, newProcess, newWait, newLogs, newMetrics, newForward,
 		newUpdate, newPause, newResume, newRestart, newSnapshot, newSnapshots, newFork, newRollback,
 		newNetwork, newEvents, newLimits, newVersion,
 	}

@@ -36,6 +36,7 @@ type createFlags struct {
 
 	accelerated bool
 	host        []string
+	repo, token string
 }
 
 func (f *createFlags) add(flags *pflag.FlagSet) {
@@ -59,6 +60,8 @@ func (f *createFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.metadata, "metadata", nil, "metadata, as `KEY=VALUE` (repeatable)")
 	flags.Float64Var(&f.budget, "budget", 0, "`amount` that the sandbox and its forks may spend before they are paused (default any)")
 	flags.StringArrayVar(&f.host, "host-label", nil, "only on a host of the cluster with this label, as `KEY=VALUE` (repeatable)")
+	flags.StringVar(&f.repo, "repo", "", "git repository to clone below /workspace, as `URL#REF`; the network must allow its host")
+	flags.StringVar(&f.token, "repo-token", "", "`NAME` of the variable here that holds the token of a private repository; it never enters the sandbox")
 	f.network.add(flags)
 }
 
@@ -68,7 +71,12 @@ func (f *createFlags) request(flags *pflag.FlagSet) (bothy.SandboxCreate, error)
 		Template: f.template, SnapshotID: f.snapshot, Name: f.name, Size: f.size, Engine: f.engine,
 		CPU: f.cpu, MemoryMB: f.memory, DiskMB: f.disk,
 		OnTimeout: bothy.OnTimeout(f.onTimeout), IdleSeconds: f.idle, AutoResume: f.resume, OnHostLoss: bothy.OnHostLoss(f.onLoss), CheckpointSeconds: int(f.every), Budget: f.budget,
-		RequireAcceleration: f.accelerated,
+		RequireAcceleration: f.accelerated, Repo: f.repo,
+	}
+	if f.token != "" {
+		if req.RepoToken = os.Getenv(f.token); req.RepoToken == "" {
+			return req, usagef("Set it: "+f.token+"=… bothy …", "--repo-token %s: there is no environment variable %s", f.token, f.token)
+		}
 	}
 	if flags.Changed("timeout") {
 		req.TimeoutSeconds = &f.timeout

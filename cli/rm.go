@@ -12,24 +12,37 @@ import (
 
 func newRemove(a *app) *cobra.Command {
 	var all bool
+	var labels []string
 	cmd := &cobra.Command{
 		Use:     "rm SANDBOX…",
 		Aliases: []string{"terminate"},
 		Short:   "Terminate sandboxes",
 		Long:    `Terminate sandboxes. Their processes and files are lost; their snapshots stay.`,
 		Example: `  bothy rm sbx4f2a
+  bothy rm -l run=17
   bothy rm --all`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if all != (len(args) == 0) {
-				return usageError(cmd, errors.New("name the sandboxes, or use --all"))
+			ways := 0
+			for _, given := range []bool{all, len(labels) > 0, len(args) > 0} {
+				if given {
+					ways++
+				}
+			}
+			if ways != 1 {
+				return usageError(cmd, errors.New("name the sandboxes, or use --label or --all"))
 			}
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "terminate every sandbox of the project")
+	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "terminate the sandboxes with this metadata, `KEY=VALUE` (repeatable)")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, ids []string) error {
-		if all {
-			list, err := allSandboxes(ctx, s, bothy.SandboxFilter{States: bothy.LiveStates})
+		if len(ids) == 0 {
+			metadata, err := keyValues("-l", labels)
+			if err != nil {
+				return err
+			}
+			list, err := allSandboxes(ctx, s, bothy.SandboxFilter{States: bothy.LiveStates, Metadata: metadata})
 			if err != nil {
 				return err
 			}

@@ -109,6 +109,11 @@ func (e *Exec) Stdin(ctx context.Context, id string, pid int, data []byte, eof b
 	return e.conn.call(ctx, http.MethodPost, processPath(id, pid, "/stdin"), nil, in, nil)
 }
 
+// Wait implements bothy.ExecService.
+func (e *Exec) Wait(ctx context.Context, id string, req bothy.WaitRequest) (*bothy.WaitResult, error) {
+	return get[bothy.WaitResult](ctx, e.conn, http.MethodPost, sandboxPath(id, "/wait"), nil, req)
+}
+
 // Signal implements bothy.ExecService.
 func (e *Exec) Signal(ctx context.Context, id string, pid int, signal int) error {
 	in := map[string]int{"signal": signal}

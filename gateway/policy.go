@@ -61,6 +61,30 @@ func CheckPolicy(n bothy.Network, presets Presets) error {
 	return err
 }
 
+// CheckReach returns an error if a policy keeps a sandbox from a server, and says which rule it
+// lacks. host is a name or an address.
+func CheckReach(n bothy.Network, presets Presets, host string, port uint16) error {
+	if presets == nil {
+		presets = DefaultPresets()
+	}
+	p, err := compile(n, presets)
+	if err != nil {
+		return err
+	}
+	v, rule := p.nameAt(host, port), fmt.Sprintf("%q in allow_domains", host)
+	if addr, err := netip.ParseAddr(host); err == nil {
+		v, rule = p.addrAt(addr, port), fmt.Sprintf("\"%s/%d\" in allow_cidrs", addr, addr.BitLen())
+	}
+	if v.allowed {
+		return nil
+	}
+	if p.ports != nil && !p.ports[port] || p.ports == nil && !webPorts[port] {
+		rule += fmt.Sprintf(" and %d in allow_ports", port)
+	}
+	return bothy.Errorf(bothy.CodeInvalid, "the sandbox's network does not let it reach %s: %s", host, v.reason).
+		WithHint("It needs mode restricted with %s.", rule)
+}
+
 // compile checks n and prepares it. Presets are given by their names.
 func compile(n bothy.Network, presets Presets) (*policy, error) {
 	p := &policy{mode: n.Mode}

@@ -14,6 +14,8 @@ import (
 var notGiven = map[string]string{
 	"SnapshotID": "the original is made from a template",
 	"Size":       "it is a name for CPU, MemoryMB and DiskMB",
+	"Repo":       "it is cloned once, into the files",
+	"RepoToken":  "it is among the Secrets",
 }
 
 // notCopied are the fields of a sandbox that no kind of copy has from its original.

@@ -22,7 +22,7 @@ const (
 )
 
 // Create creates a sandbox; see bothy.SandboxService.
-func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (_ *bothy.Sandbox, err error) {
+func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (made *bothy.Sandbox, err error) {
 	defer func() { bothy.LeaveToOthers(ctx, err) }()
 	caller, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite)
 	if err != nil {
@@ -30,6 +30,20 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (_ *bothy
 	}
 	if sb, err := s.madeBefore(ctx, caller.ProjectID); sb != nil || err != nil {
 		return sb, err
+	}
+	repo, err := repoOf(&req)
+	if err != nil {
+		return nil, err
+	}
+	if repo != nil {
+		defer func() {
+			if err != nil {
+				return
+			}
+			if err = s.clone(ctx, made.ID, repo); err != nil {
+				made = nil
+			}
+		}()
 	}
 	if err := s.checkHostLabels(req.HostLabels); err != nil {
 		return nil, err

@@ -1,7 +1,10 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
+	"net/url"
+	"regexp"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -63,6 +66,24 @@ func (s *Service) Signal(ctx context.Context, id string, pid int, signal int) er
 	return s.do(ctx, id, func(g bothy.Guest) error { return g.Signal(ctx, pid, signal) })
 }
 
+// Wait checks the scope before its arguments, and both before it wakes a sandbox.
+func (s *Service) Wait(ctx context.Context, id string, req bothy.WaitRequest) (*bothy.WaitResult, error) {
+	if _, err := bothy.Require(ctx, bothy.ScopeSandboxesWrite); err != nil {
+		return nil, err
+	}
+	if err := checkWait(req); err != nil {
+		return nil, err
+	}
+	req.TimeoutSeconds = cmp.Or(req.TimeoutSeconds, bothy.DefaultWaitSeconds)
+	return get(ctx, s, id, bothy.ScopeSandboxesWrite, func(g bothy.Guest) (res *bothy.WaitResult, err error) {
+		err = s.inTime(ctx, id, req.TimeoutSeconds, true, func(ctx context.Context) (err error) {
+			res, err = g.Wait(ctx, req)
+			return err
+		})
+		return res, err
+	})
+}
+
 func (s *Service) Terminal(ctx context.Context, id string, req bothy.TerminalRequest) (bothy.Terminal, error) {
 	l, end, err := s.enter(ctx, id, bothy.ScopeSandboxesWrite, instance.ByTerminal)
 	if err != nil {
@@ -98,6 +119,40 @@ func (t *usedTerminal) Detach() error {
 		return d.Detach()
 	}
 	return t.Terminal.Close()
+}
+
+func checkWait(req bothy.WaitRequest) error {
+	things := 0
+	for _, given := range []bool{req.Port != 0, req.URL != "", req.Log != ""} {
+		if given {
+			things++
+		}
+	}
+	u, err := url.Parse(req.URL)
+	switch {
+	case things > 1 || things == 0 && req.PID == 0:
+		return invalid("%d things are to be waited for, not one", things).WithHint("Give one of port, url and log, or only the pid of a process to wait for its end.")
+	case req.Port < 0 || req.Port > 65535:
+		return invalid("%d is not a port", req.Port).WithHint("Give a number from 1 to 65535.")
+	case req.URL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https"):
+		return invalid("%q is not the URL of a web server", req.URL).WithHint("Give one as it is seen inside the sandbox, such as http://localhost:8000/.")
+	case req.Status != 0 && (req.URL == "" || req.Status < 100 || req.Status > 599):
+		return invalid("status is %d", req.Status).WithHint("It goes with url, and is from 100 to 599.")
+	case req.Log != "" && (req.PID == 0) == (req.Path == ""):
+		return invalid("log needs a process or a file").WithHint("Give the pid of a process that was started through the API, or the path of a file; not both.")
+	case req.Log == "" && (req.Path != "" || req.User != "" || req.Regex):
+		return invalid("path, user and regex go with log").WithHint("Say with log which line to look for.")
+	case len(req.Log) > bothy.MaxWaitText || len(req.URL) > bothy.MaxWaitText:
+		return invalid("what is waited for is too long").WithHint("Give at most %d bytes.", bothy.MaxWaitText)
+	case req.PID < 0:
+		return invalid("%d is not a pid", req.PID)
+	case !(req.TimeoutSeconds >= 0 && req.TimeoutSeconds <= bothy.MaxWaitSeconds): // also NaN
+		return invalid("timeout_seconds is %v", req.TimeoutSeconds).WithHint("Give at most %d, and wait again if that is not enough.", bothy.MaxWaitSeconds)
+	}
+	if _, err := regexp.Compile(req.Log); req.Regex && err != nil {
+		return invalid("log is not a regular expression: %v", err).WithHint("The syntax is RE2's.")
+	}
+	return nil
 }
 
 func checkExec(req bothy.ExecRequest) error {

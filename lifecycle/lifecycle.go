@@ -58,6 +58,8 @@ type Options struct {
 	// anything is started. Optional.
 	CheckNetwork func(bothy.Network) error
 	CheckSecrets func([]bothy.Secret) error
+	// CheckReach returns the error of a policy that keeps a sandbox from a server. Optional.
+	CheckReach func(n bothy.Network, host string, port uint16) error
 	// NetworkLogs has the decisions of gateways, including closed ones. Optional.
 	NetworkLogs NetworkLogs
 	// CABundle is PEM that every sandbox trusts. Optional.

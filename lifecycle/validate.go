@@ -53,7 +53,10 @@ func (s *Service) newSandbox(ctx context.Context, req bothy.SandboxCreate) (*sto
 	if err := s.o.Meter.CheckBudget(req.Budget); err != nil {
 		return nil, err
 	}
-	return sb, s.check(&sb.Sandbox)
+	if err := s.check(&sb.Sandbox); err != nil {
+		return nil, err
+	}
+	return sb, s.checkRepo(req.Repo, sb.Network)
 }
 
 func fillSize(sb *bothy.Sandbox, name string) error {

@@ -136,7 +136,7 @@ func TestToolsAndTheirHints(t *testing.T) {
 			t.Errorf("%s: read-only is %v", x.Name, !reads)
 		}
 	}
-	want := strings.Fields(`create_sandbox list_sandboxes get_sandbox_limits run_shell run_code write_file read_file list_files pause_sandbox
+	want := strings.Fields(`create_sandbox list_sandboxes get_sandbox_limits run_shell run_code wait_for write_file read_file list_files pause_sandbox
 		resume_sandbox snapshot_sandbox fork_sandbox rollback_sandbox set_network restart_sandbox terminate_sandbox list_templates build_template get_build create_template`)
 	slices.Sort(names)
 	slices.Sort(want)

@@ -74,6 +74,18 @@ type codeOut struct {
 	notes  []string
 }
 
+type waitIn struct {
+	SandboxID      string  `json:"sandbox_id" jsonschema:"The sandbox's id"`
+	Port           int     `json:"port,omitempty" jsonschema:"Wait until a server accepts connections on this port"`
+	URL            string  `json:"url,omitempty" jsonschema:"Wait until this URL, as seen from inside the sandbox, is answered with a status from 200 to 399"`
+	Status         int     `json:"status,omitempty" jsonschema:"With url: the status to wait for"`
+	Log            string  `json:"log,omitempty" jsonschema:"Wait for a line that contains this, in the output of pid or the file path"`
+	Regex          bool    `json:"regex,omitempty" jsonschema:"log is a regular expression"`
+	Path           string  `json:"path,omitempty" jsonschema:"With log: the file"`
+	PID            int     `json:"pid,omitempty" jsonschema:"Alone: wait for the end of this process. Otherwise: stop with an error when it ends"`
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" jsonschema:"Stop waiting after this long, 600 at most; 60 by default"`
+}
+
 func (t tools) addRun() {
 	add(t, runs, "run_shell", "Run a shell command",
 		"Runs a command to its end in a sandbox and returns its output and exit code. It may change or delete anything inside that sandbox, and reach what the sandbox's network policy allows.",
@@ -81,6 +93,14 @@ func (t tools) addRun() {
 	add(t, runs, "run_code", "Run code",
 		"Runs code in a sandbox, in a context that keeps variables between calls, and returns what it displayed: values, tables, images, errors. It may change or delete anything inside that sandbox, and reach what the sandbox's network policy allows.",
 		t.runCode)
+	add(t, runs, "wait_for", "Wait until something is ready",
+		"Returns when a server in the sandbox listens on a port, when a URL is answered, when a line is written to a command's output or a file, or when a process ends; or, with timed_out, when the time is up. Use it instead of asking again and again.",
+		func(ctx context.Context, _ *mcp.CallToolRequest, in waitIn) ([]mcp.Content, *bothy.WaitResult, error) {
+			r, err := t.Exec.Wait(ctx, in.SandboxID, bothy.WaitRequest{
+				Port: in.Port, URL: in.URL, Status: in.Status, Log: in.Log, Regex: in.Regex, Path: in.Path, PID: in.PID, TimeoutSeconds: in.TimeoutSeconds,
+			})
+			return nil, r, err
+		})
 }
 
 func (t tools) runShell(ctx context.Context, req *mcp.CallToolRequest, in shellIn) ([]mcp.Content, shellOut, error) {

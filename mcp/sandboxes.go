@@ -34,6 +34,8 @@ type createIn struct {
 	EndWhenIdle         bool              `json:"-"`
 	Budget              float64           `json:"budget,omitempty" jsonschema:"What it and everything forked from it may spend, in the currency of the server's prices; when that is used up they are paused. 0, the default, is no limit"`
 	HostLabels          map[string]string `json:"host_labels,omitempty" jsonschema:"Only on a host of the cluster with these labels, all of them, such as {\"zone\":\"a\"}"`
+	Repo                string            `json:"repo,omitempty" jsonschema:"A public git repository to clone below /workspace, as an https URL, with a branch, tag or commit after #. The network must allow its host"`
+	RepoToken           string            `json:"-"`
 }
 
 type listIn struct {

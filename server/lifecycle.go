@@ -76,6 +76,9 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		},
 		CheckNetwork: func(n bothy.Network) error { return gateway.CheckPolicy(n, nil) },
 		CheckSecrets: gateway.CheckSecrets,
+		CheckReach: func(n bothy.Network, host string, port uint16) error {
+			return gateway.CheckReach(n, nil, host, port)
+		},
 		NetworkLogs:  journals,
 		NewGuest: func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest {
 			return guestclient.Guest{Client: guestclient.New(dial, key), Log: s.log}

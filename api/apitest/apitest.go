@@ -32,6 +32,8 @@ type World struct {
 	Updated bothy.SandboxUpdate
 	// Executed is the last command.
 	Executed bothy.ExecRequest
+	// Waited is the last wait.
+	Waited bothy.WaitRequest
 	// Server is what listens on port 8080 of every sandbox.
 	Server http.Handler
 	// Fetched counts the requests that a port's kept connections may serve.

@@ -199,6 +199,45 @@ func (w *World) process(ctx context.Context, id string, pid int, scope bothy.Sco
 	return p, nil
 }
 
+// Wait implements bothy.ExecService. Something listens on port 8000 alone, and every URL and file
+// is there; anything else is timed out at once.
+func (w *World) Wait(ctx context.Context, id string, req bothy.WaitRequest) (*bothy.WaitResult, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Waited = req
+	b, err := w.get(ctx, id, bothy.ScopeSandboxesWrite)
+	if err == nil {
+		err = b.awake()
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case req.Path != "":
+		return &bothy.WaitResult{Line: "the " + req.Log}, nil
+	case req.URL != "":
+		return &bothy.WaitResult{Status: 200}, nil
+	case req.Port != 0:
+		return &bothy.WaitResult{TimedOut: req.Port != 8000}, nil
+	}
+	p, err := w.process(ctx, id, req.PID, bothy.ScopeSandboxesWrite)
+	if err != nil {
+		return nil, err
+	}
+	if req.Log == "" {
+		return &bothy.WaitResult{TimedOut: p.info.Running, ExitCode: p.info.ExitCode}, nil
+	}
+	for line := range strings.Lines(string(p.output)) {
+		if strings.Contains(line, req.Log) {
+			return &bothy.WaitResult{Line: strings.TrimSuffix(line, "\n")}, nil
+		}
+	}
+	if !p.info.Running {
+		return nil, bothy.Errorf(bothy.CodeConflict, "process %d ended with exit code %d before what is waited for came", req.PID, *p.info.ExitCode)
+	}
+	return &bothy.WaitResult{TimedOut: true}, nil
+}
+
 // Output implements bothy.ExecService.
 func (w *World) Output(ctx context.Context, id string, pid int, from int64, fn func(bothy.ExecEvent) error) error {
 	for {

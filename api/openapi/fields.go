@@ -238,6 +238,8 @@ var Descriptions = map[string]fields{
 		"require_acceleration": field("Refuse to create it if its virtual machine would be emulated, or if it would not be a virtual machine. It is then also resumed only with acceleration.", byDefault(false)),
 		"budget":               field("What it and everything forked from it may spend, in the currency of the server's rates; 0 is no limit. When it is used up they are paused.", between(0, bothy.MaxBudget), byDefault(0)),
 		"host_labels":          field("Create it on a host of the cluster that has all of these labels, and never move it to another one. Refused if no host has them, or if there is no cluster.", example(map[string]string{"zone": "a"})),
+		"repo":                 field("A git repository to clone, as an HTTPS URL, with a branch, a tag or a whole commit id after `#`. The sandbox's own git clones it into a folder of its name below /workspace before the create returns; its network must allow the host. If that fails, nothing is left, and the error is `clone_failed`.", example("https://git.example.org/team/app#main")),
+		"repo_token":           field("The token of a private repository. It becomes a secret for the repository's host: the gateway sets it in each request to that host, and it never enters the sandbox.", writeOnly),
 	},
 	"SandboxUpdate": {
 		"timeout_seconds":    field("Its time-out, counted from now; 0 is none.", between(0, bothy.MaxTimeoutSeconds), example(3600)),
@@ -350,6 +352,24 @@ var Descriptions = map[string]fields{
 		"started_at":   field("With `all`: when it was started."),
 		"cpu_seconds":  field("With `all`: the CPU time that it has used."),
 		"memory_bytes": field("With `all`: the memory that it uses."),
+	},
+	"WaitRequest": {
+		"port":            field("Wait until a server accepts connections on this port of the sandbox's loopback.", between(1, 65535)),
+		"url":             field("Wait until a GET request to this URL, made from inside, is answered. Redirects are not followed, and certificates not checked.", example("http://localhost:8000/health")),
+		"status":          field("The status that the answer must have; by default any from 200 to 399."),
+		"log":             field("Wait for a line that contains this text: in the output of `pid` that is still buffered or yet to come, or in the file `path`, which need not exist yet."),
+		"regex":           field("The text in `log` is a regular expression, as in RE2.", byDefault(false)),
+		"path":            field("The file whose lines are searched."),
+		"user":            field("Who reads the file.", byDefault(bothy.DefaultUser)),
+		"pid":             field("The process whose end, or line, is waited for. With `port` or `url`, its end ends the wait as well."),
+		"timeout_seconds": field("Stop waiting after this long.", between(0, bothy.MaxWaitSeconds), byDefault(bothy.DefaultWaitSeconds)),
+	},
+	"WaitResult": {
+		"timed_out":   field("Whether the time was up before what was waited for came."),
+		"line":        field("The line that was found."),
+		"status":      field("The status of the URL's answer."),
+		"exit_code":   field("The exit code of the process, if it was started through the API."),
+		"duration_ms": field("How long it took."),
 	},
 	"StdinRequest": {
 		"data":     field("What to write."),

@@ -50,6 +50,7 @@ var Statuses = map[bothy.Code]int{
 	bothy.CodeCommandNotFound:  http.StatusBadRequest,
 	bothy.CodeCommandInvalid:   http.StatusBadRequest,
 	bothy.CodeCommandCancelled: http.StatusConflict,
+	bothy.CodeCloneFailed:      http.StatusUnprocessableEntity,
 	bothy.CodeOutcomeUnknown:   http.StatusConflict,
 	bothy.CodeUserNotFound:     http.StatusBadRequest,
 	bothy.CodeSnapshotDamaged:  http.StatusUnprocessableEntity,

@@ -99,6 +99,11 @@ type processesInput struct {
 	All bool   `query:"all" doc:"Also those that were not started through the API."`
 }
 
+type waitInput struct {
+	ID   string `path:"id" doc:"The sandbox's id."`
+	Body bothy.WaitRequest
+}
+
 func (s *handlers) registerProcesses() {
 	svc := s.services.Exec
 	if svc == nil {
@@ -131,6 +136,15 @@ func (s *handlers) registerProcesses() {
 				return svc.Output(ctx, in.ID, in.PID, in.From, func(e bothy.ExecEvent) error { return send("", execEvent(e)) })
 			})
 		}), nil
+	})
+	openapi.Add(s.registry, middleware.Operation{
+		ID: "wait", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/wait", Tag: "Commands",
+		Summary: "Wait until something is ready", Scope: bothy.ScopeSandboxesWrite,
+		Text: "Answers when a server listens on a port, when a URL is answered, when a line is written, or when a process ends. " +
+			"The sandbox itself looks, so nothing need be asked again and again. If the time is up first, the answer has `timed_out`; " +
+			"if the process in `pid` ends first, the answer is `conflict` and names its exit code.",
+	}, func(ctx context.Context, in *waitInput) (*openapi.Answer[*bothy.WaitResult], error) {
+		return one(svc.Wait(ctx, in.ID, in.Body))
 	})
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "write-stdin", Once: true, Method: http.MethodPost, Path: base + "/{pid}/stdin", Tag: "Commands",

@@ -3,7 +3,7 @@
 //
 // It speaks Connect over HTTP/1.1 and unencrypted HTTP/2. Like E2B's envd it serves
 // process.Process, filesystem.Filesystem and the path /files, and in addition
-// bothy.guest.v1.Guest, /bothy/files and /bothy/archive.
+// bothy.guest.v1.Guest, /bothy/files, /bothy/archive and /bothy/wait.
 package agent
 
 import (
@@ -129,6 +129,7 @@ func (a *Agent) handler() http.Handler {
 	mux.HandleFunc("GET /bothy/archive", a.getArchive)
 	mux.HandleFunc("PUT /bothy/archive", a.putArchive)
 	mux.HandleFunc("GET /bothy/tunnel", a.tunnel)
+	mux.HandleFunc("PUT /bothy/wait", a.wait)
 	return a.authenticate(a.idle.watch(batched(mux)))
 }
 

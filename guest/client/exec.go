@@ -1,12 +1,15 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -130,6 +133,28 @@ func (c *Client) Output(ctx context.Context, pid int, from int64, fn func(bothy.
 		err := s.next(&res)
 		return res.Event, err
 	})
+}
+
+// Wait returns when what is waited for is there, or its time is up.
+func (c *Client) Wait(ctx context.Context, req bothy.WaitRequest) (*bothy.WaitResult, error) {
+	b, err := json.Marshal(req)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeInvalid, "the request cannot be sent to the guest").Because(err)
+	}
+	res, err := c.send(ctx, call{method: http.MethodPut, path: "/bothy/wait", user: req.User, body: bytes.NewReader(b), size: int64(len(b))})
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	found := &bothy.WaitResult{}
+	if b, err = readAll(ctx, res.Body, res.ContentLength, maxError); err == nil {
+		err = json.Unmarshal(b, found)
+	}
+	if err != nil {
+		return nil, callError(ctx, err)
+	}
+	found.Line = clip(found.Line)
+	return found, nil
 }
 
 // Processes lists what was started through the API and is running, or has

@@ -126,7 +126,7 @@ func (v *victim) bodies() map[string]string {
 		"create-project": `{"id":"walkers-own"}`, "update-project": `{"plan":"starter"}`, "update-host": `{"state":"cordoned"}`, "move-sandbox": `{}`, "update-sandbox": `{"name":"taken"}`,
 		"run-code": `{"code":"touch /workspace/taken","language":"bash"}`, "exec": `{"command":"touch /workspace/taken"}`, "exec-in-shell": `{"command":"touch /workspace/taken"}`,
 		"write-file": `{"path":"/workspace/taken","content":"x"}`, "put-file": "x", "write-archive": "", "make-folder": `{"path":"/workspace/taken"}`,
-		"move-file": `{"from":"/workspace/` + secretWord + `","to":"/workspace/taken"}`, "create-link": `{"port":8000}`,
+		"move-file": `{"from":"/workspace/` + secretWord + `","to":"/workspace/taken"}`, "create-link": `{"port":8000}`, "wait": `{"port":8000}`,
 		"signal-process": `{"signal":"KILL"}`, "write-stdin": `{"data":"x"}`, "rollback-sandbox": `{"snapshot_id":"` + v.snapshot + `"}`,
 		"start-build": `{"name":"` + templateName + `","dockerfile":"FROM scratch\nCOPY nothing /"}`, "upload-build-context": "",
 		"create-template": `{"name":"taken"}`, "tag-template": `{"tags":["taken"]}`, "push-template": `{"reference":"127.0.0.1:1/taken:1"}`, "build-template": `{"name":"` + templateName + `"}`, "create-sandbox": `{"snapshot_id":"` + v.snapshot + `"}`,
