@@ -167,4 +167,3 @@ func lastLine(text string) string {
 	}
 	return strings.ToValidUTF8(line[:min(len(line), maxGitLine)], "")
 }
-

@@ -79,7 +79,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 		CheckReach: func(n bothy.Network, host string, port uint16) error {
 			return gateway.CheckReach(n, nil, host, port)
 		},
-		NetworkLogs:  journals,
+		NetworkLogs: journals,
 		NewGuest: func(dial func(context.Context) (net.Conn, error), key string) bothy.Guest {
 			return guestclient.Guest{Client: guestclient.New(dial, key), Log: s.log}
 		},

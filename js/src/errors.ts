@@ -43,6 +43,19 @@ export class BothyError extends Error {
     this.requestId = fields.requestId;
     this.retryAfterSeconds = fields.retryAfterSeconds;
   }
+
+  /**
+   * Whether the server, its host or the way to it failed or was full, not the task: a training run leaves such an
+   * episode out instead of counting it as a failure.
+   */
+  get infrastructure(): boolean {
+    return infrastructure.has(this.code) || (!(this.code in byCode) && (this.status ?? 0) >= 500);
+  }
+
+  /** Whether the same call may succeed if it is made again later. */
+  get retryable(): boolean {
+    return this.retryAfterSeconds !== undefined || retryable.has(this.code);
+  }
 }
 
 /** The key is missing, unknown or expired. */
@@ -81,6 +94,8 @@ export class SandboxPausedError extends ConflictError {}
 export class SandboxEndedError extends ConflictError {}
 /** The sandbox is between two states; try again in a moment. */
 export class SandboxNotReadyError extends ConflictError {}
+/** The repository of a new sandbox was not cloned; the detail is git's last line. */
+export class CloneFailedError extends BothyError {}
 /** The command was killed because the request for it was given up. */
 export class CommandCancelledError extends ConflictError {}
 /** The call has begun, and was cut off before its outcome was known; it is not done twice. */
@@ -120,6 +135,22 @@ export class ServerError extends BothyError {}
 
 type ErrorClass = new (fields: ErrorFields) => BothyError;
 
+const retryable = new Set([
+  "capacity",
+  "connection_failed",
+  "engine_failed",
+  "guest_unreachable",
+  "internal",
+  "rate_limited",
+  "sandbox_not_ready",
+  "shutting_down",
+  "store_unavailable",
+  "timeout",
+]);
+
+const infrastructure = new Set([...retryable, "engine_unavailable", "misdirected_request", "outcome_unknown", "snapshot_damaged"]);
+infrastructure.delete("sandbox_not_ready");
+
 const byCode: Record<string, ErrorClass> = {
   unauthenticated: AuthenticationError,
   token_expired: AuthenticationError,
@@ -127,6 +158,7 @@ const byCode: Record<string, ErrorClass> = {
   invalid_argument: InvalidArgumentError,
   command_invalid: InvalidArgumentError,
   command_cancelled: CommandCancelledError,
+  clone_failed: CloneFailedError,
   outcome_unknown: OutcomeUnknownError,
   user_not_found: InvalidArgumentError,
   template_invalid: InvalidArgumentError,

@@ -4,7 +4,7 @@
  * @packageDocumentation
  */
 export { Bothy, type RequestOptions, type UsageOptions } from "./client.js";
-export { Sandbox, type Connection, type Endpoint, type LinkOptions } from "./sandbox.js";
+export { Sandbox, type Connection, type Endpoint, type LinkOptions, type WaitOptions } from "./sandbox.js";
 export { Sandboxes } from "./sandboxes.js";
 export { Snapshots, type ExportOptions, type ImportOptions } from "./snapshots.js";
 export { Templates, type BuildOptions, type PushOptions } from "./templates.js";

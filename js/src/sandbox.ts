@@ -1,6 +1,6 @@
 import { Bothy, type UsageOptions } from "./client.js";
 import { type CodeResult, Contexts, runCode, type RunCodeOptions } from "./code.js";
-import { InvalidArgumentError, SandboxPausedError } from "./errors.js";
+import { type BothyError, InvalidArgumentError, SandboxPausedError, TimeoutError } from "./errors.js";
 import { type EventOptions, eventsOf } from "./events.js";
 import { type Command, type CommandOptions, exec, type ExecEvent, type ExecOptions, type ExecResult, execStream, spawn } from "./exec.js";
 import { Files } from "./files.js";
@@ -10,8 +10,8 @@ import { type Page, PageList } from "./page.js";
 import { Process, type ProcessInfo } from "./process.js";
 import { Shell } from "./shell.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
-import { type CallOptions, startSeconds, type Transport } from "./transport.js";
-import type { BothyEvent, CreateParams, Durable, ForkParams, Limits, Link, LinkInfo, LinkKind, ListParams, Logs, Metrics, ResumeParams, SandboxInfo, Snapshot, Template, TemplateFromParams, UpdateParams, UsageReport } from "./types.js";
+import { type CallOptions, keyOf, startSeconds, type Transport } from "./transport.js";
+import type { BothyEvent, CreateParams, Durable, EndParams, FleetParams, ForkParams, Limits, Link, LinkInfo, LinkKind, ListParams, Logs, Metrics, ResumeParams, SandboxInfo, Snapshot, Template, TemplateFromParams, UpdateParams, UsageReport } from "./types.js";
 
 /** Which server the static methods of {@link Sandbox} talk to. By default the environment says. */
 export interface Connection extends CallOptions {
@@ -25,6 +25,21 @@ export interface Connection extends CallOptions {
 
 function connect({ client, url, apiKey }: Connection): Bothy {
   return client ?? new Bothy({ url, apiKey });
+}
+
+/** How long to wait for something in a sandbox. */
+export interface WaitOptions extends CallOptions {
+  /** Give up with a {@link ConflictError}, which names the exit code, as soon as this process ends. */
+  process?: Process | number;
+  /** How long to wait, at most 600. Default 60. A {@link TimeoutError} says that it was not long enough. */
+  timeoutSeconds?: number;
+}
+
+interface WaitAnswer {
+  timedOut: boolean;
+  line?: string;
+  status?: number;
+  exitCode?: number;
 }
 
 /** How a link is made. */
@@ -83,9 +98,21 @@ export class Sandbox {
   }
 
   /** Makes a sandbox. It runs when the promise is fulfilled. */
-  static async create(params: CreateParams & Connection = {}): Promise<Sandbox> {
+  static async create(params: CreateParams & Connection & { tag?: string } = {}): Promise<Sandbox> {
+    const { client, url, apiKey, signal, tag, ...create } = params;
+    return connect({ client, url, apiKey }).sandboxes.create(create, { signal, tag });
+  }
+
+  /** Makes many sandboxes, and returns for each the sandbox or its error, in order. */
+  static async createMany(count: number, params: CreateParams & FleetParams & Connection = {}): Promise<(Sandbox | BothyError)[]> {
     const { client, url, apiKey, signal, ...create } = params;
-    return connect({ client, url, apiKey }).sandboxes.create(create, { signal });
+    return connect({ client, url, apiKey }).sandboxes.createMany(count, create, { signal });
+  }
+
+  /** Ends many sandboxes, and returns for each id its error, or undefined. */
+  static async terminateMany(what: EndParams, options: Connection & { concurrency?: number } = {}): Promise<Map<string, BothyError | undefined>> {
+    const { concurrency, signal } = options;
+    return connect(options).sandboxes.terminateMany(what, { concurrency, signal });
   }
 
   /** Finds a sandbox in any state, ended ones included. */
@@ -154,6 +181,39 @@ export class Sandbox {
     return (await this.#transport.json<{ items: ProcessInfo[] }>({ path: `${this.#path}/processes`, query: { all }, signal })).items;
   }
 
+  /** Waits until a server in the sandbox accepts connections on a port of its loopback. */
+  async waitForPort(port: number, options: WaitOptions = {}): Promise<void> {
+    await this.#waitFor({ port }, options);
+  }
+
+  /** Waits until a URL, as seen from inside, is answered with `status`, or with any from 200 to 399, and returns the status. */
+  async waitForUrl(url: string, options: WaitOptions & { status?: number } = {}): Promise<number> {
+    const { status, ...wait } = options;
+    return (await this.#waitFor({ url, status }, wait)).status ?? 0;
+  }
+
+  /**
+   * Waits for a line that contains a text, or with `regex` matches it, and returns the line: in the output of the
+   * process, with what is still held of it, or in the file `path`, which need not exist yet and is read as `user`.
+   */
+  async waitForLog(text: string, options: WaitOptions & { path?: string; regex?: boolean; user?: string }): Promise<string> {
+    const { path, regex, user, ...wait } = options;
+    return (await this.#waitFor({ log: text, path, regex, user }, wait)).line ?? "";
+  }
+
+  /** Waits for the end of a process, and returns its exit code, which is known if it was started through the API. */
+  async waitForExit(process: Process | number, options: Omit<WaitOptions, "process"> = {}): Promise<number | undefined> {
+    return (await this.#waitFor({}, { ...options, process })).exitCode;
+  }
+
+  async #waitFor(what: Record<string, unknown>, { process, timeoutSeconds = 60, signal }: WaitOptions): Promise<WaitAnswer> {
+    const pid = typeof process === "object" ? process.pid : process;
+    const json = { ...what, pid, timeoutSeconds };
+    const answer = await this.#transport.json<WaitAnswer>({ method: "POST", path: `${this.#path}/wait`, json, keyed: false, timeoutSeconds: timeoutSeconds + 30, signal });
+    if (answer.timedOut) throw new TimeoutError({ code: "timeout", detail: `what is waited for has not come in ${timeoutSeconds} seconds.` });
+    return answer;
+  }
+
   /** Opens a terminal (PTY). */
   async terminal(options: TerminalOptions = {}): Promise<Terminal> {
     return Terminal.open(this.#transport, this.#path, options);
@@ -217,8 +277,10 @@ export class Sandbox {
 
   /** Makes copies with memory and processes; the original runs on. */
   async fork(count = 1, params: ForkParams & CallOptions = {}): Promise<Sandbox[]> {
-    const { signal, ...overrides } = params;
-    const { items } = await this.#post<{ items: SandboxInfo[] }>("fork", { count, ...overrides }, signal);
+    const { signal, tag, ...overrides } = params;
+    const headers = tag === undefined ? undefined : { "Idempotency-Key": keyOf(tag) };
+    const call = { method: "POST", path: `${this.#path}/fork`, json: { count, ...overrides }, timeoutSeconds: startSeconds, headers, signal } as const;
+    const { items } = await this.#transport.json<{ items: SandboxInfo[] }>(call);
     return items.map((info) => new Sandbox(this.#transport, info));
   }
 

@@ -1,8 +1,8 @@
-import { NotFoundError, SnapshotNotFoundError } from "./errors.js";
+import { BothyError, InvalidArgumentError, NotFoundError, SnapshotNotFoundError } from "./errors.js";
 import { type Page, PageList } from "./page.js";
 import { Sandbox } from "./sandbox.js";
-import { type Call, type CallOptions, startSeconds, type Transport } from "./transport.js";
-import type { CreateParams, ListParams, ResumeParams, SandboxInfo, SandboxState } from "./types.js";
+import { type Call, type CallOptions, keyOf, startSeconds, type Transport } from "./transport.js";
+import type { CreateParams, EndParams, FleetParams, ListParams, ResumeParams, SandboxInfo, SandboxState } from "./types.js";
 
 const liveStates: SandboxState[] = ["starting", "running", "pausing", "paused", "resuming", "stopping"];
 
@@ -15,16 +15,20 @@ export class Sandboxes {
     this.#transport = transport;
   }
 
-  /** Makes a sandbox. It runs when the promise is fulfilled. One that an aborted call has made is ended. */
-  async create(params: CreateParams = {}, options: CallOptions = {}): Promise<Sandbox> {
-    options.signal?.throwIfAborted();
+  /**
+   * Makes a sandbox. It runs when the promise is fulfilled. One that an aborted call has made is ended. For a day, a
+   * call with the same `tag` and parameters returns the same sandbox.
+   */
+  async create(params: CreateParams = {}, options: CallOptions & { tag?: string } = {}): Promise<Sandbox> {
+    const { tag, ...rest } = options;
+    rest.signal?.throwIfAborted();
     const call = {
       method: "POST",
       path: "/v1/sandboxes",
       json: params,
-      timeoutSeconds: startSeconds,
-      headers: { "Idempotency-Key": globalThis.crypto.randomUUID() },
-      ...options,
+      timeoutSeconds: startSeconds + (params.repo ? cloneSeconds : 0),
+      headers: { "Idempotency-Key": tag === undefined ? globalThis.crypto.randomUUID() : keyOf(tag) },
+      ...rest,
     } as const;
     try {
       return new Sandbox(this.#transport, await this.#transport.json<SandboxInfo>(call));
@@ -32,6 +36,23 @@ export class Sandboxes {
       if (options.signal?.aborted) void this.#undo(call);
       throw error;
     }
+  }
+
+  /** Makes many sandboxes, and returns for each the sandbox or its error, in order. */
+  async createMany(count: number, params: CreateParams & FleetParams = {}, options: CallOptions = {}): Promise<(Sandbox | BothyError)[]> {
+    const { tag, concurrency, ...create } = params;
+    return each(Array.from({ length: count }, (_, index) => index), concurrency, (index) =>
+      orError(this.create(create, tag === undefined ? options : { ...options, tag: `${tag}/${index}` })),
+    );
+  }
+
+  /** Ends many sandboxes, and returns for each id its error, or undefined. */
+  async terminateMany(what: EndParams, options: CallOptions & { concurrency?: number } = {}): Promise<Map<string, BothyError | undefined>> {
+    const { concurrency, ...call } = options;
+    const found = what.sandboxes ?? (Object.keys(what.metadata).length > 0 ? await this.list({ metadata: what.metadata, live: true }, call).all() : nothingToEnd());
+    const ids = [...found].map((sandbox) => (typeof sandbox === "string" ? sandbox : sandbox.id));
+    const errors = await each(ids, concurrency, (id) => orError(this.#transport.empty({ method: "DELETE", path: `/v1/sandboxes/${encodeURIComponent(id)}`, ...call })));
+    return new Map(ids.map((id, index) => [id, errors[index] ?? undefined]));
   }
 
   /** Ends what an aborted call has made: its answer was on the way already, and is asked for again by its key. */
@@ -86,6 +107,33 @@ export class Sandboxes {
       throw error;
     }
   }
+}
+
+/** How much longer a sandbox with a repository may take. */
+const cloneSeconds = 240;
+
+/** Calls a function for each item, some at once, and returns the results in order. */
+async function each<T, R>(items: T[], concurrency = 16, call: (item: T) => Promise<R>): Promise<R[]> {
+  const results: R[] = [];
+  const next = items.entries();
+  const work = async (): Promise<void> => {
+    for (const [index, item] of next) results[index] = await call(item);
+  };
+  await Promise.all(Array.from({ length: Math.max(1, Math.min(concurrency, items.length)) }, work));
+  return results;
+}
+
+async function orError<T>(promise: Promise<T>): Promise<T | BothyError> {
+  try {
+    return await promise;
+  } catch (error) {
+    if (error instanceof BothyError) return error;
+    throw error;
+  }
+}
+
+function nothingToEnd(): never {
+  throw new InvalidArgumentError({ code: "invalid_argument", detail: "the metadata is empty.", hint: "Give sandboxes, or the metadata that they have." });
 }
 
 function nothingToWake(id: string): never {

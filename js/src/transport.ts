@@ -384,6 +384,11 @@ function errorOfStream(error: BothyError): BothyError {
   return new ConnectionError({ code: error.code, detail: error.detail, hint: error.hint, cause: error });
 }
 
+/** The idempotency key of a caller's tag. */
+export function keyOf(tag: string): string {
+  return `tag-${encodeURIComponent(tag)}`;
+}
+
 function idempotencyKey({ method, repeatable, keyed = repeatable !== false }: Call): Record<string, string> {
   return keyed && (method === "POST" || method === "PATCH") ? { "Idempotency-Key": globalThis.crypto.randomUUID() } : {};
 }

@@ -165,7 +165,25 @@ export interface CreateParams {
   budget?: number;
   /** Only on a host of the cluster with these labels, all of them. */
   hostLabels?: Record<string, string>;
+  /** A git repository to clone below `/workspace` before it is returned, as `URL#REF`. The network must allow its host. */
+  repo?: string;
+  /** The token of a private one. The gateway adds it to requests to the repository's host; it never enters the sandbox. */
+  repoToken?: string;
 }
+
+/** How a fleet of sandboxes is made. */
+export interface FleetParams {
+  /**
+   * Your name for it. For a day, a call with the same tag and parameters, also by another program, returns the same
+   * sandboxes, tries those again that failed, and adds what a larger `count` asks for.
+   */
+  tag?: string;
+  /** How many are made, or ended, at the same time. Default 16. */
+  concurrency?: number;
+}
+
+/** What to end: sandboxes or their ids, or all that have not ended and have this metadata. */
+export type EndParams = { sandboxes: Iterable<{ id: string } | string>; metadata?: undefined } | { sandboxes?: undefined; metadata: Record<string, string> };
 
 /** What may change while a sandbox lives. What is left out stays as it is. */
 export interface UpdateParams {
@@ -207,6 +225,8 @@ export interface ForkParams {
   network?: Network;
   /** Give the copies the original's secrets, too. */
   secrets?: boolean;
+  /** Your name for this call. For a day, a call with the same tag and parameters returns the same copies. */
+  tag?: string;
 }
 
 /** How a paused sandbox comes back. */

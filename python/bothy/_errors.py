@@ -46,6 +46,21 @@ class BothyError(Exception):
         self.request_id = request_id
         self.retry_after = retry_after
 
+    @property
+    def infrastructure(self) -> bool:
+        """Whether the server, its host or the way to it failed or was full, not the task.
+
+        A training run leaves such an episode out instead of counting it as a failure.
+        """
+        if self.code in _INFRASTRUCTURE:
+            return True
+        return self.code not in _BY_CODE and self.status is not None and self.status >= 500
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may succeed if it is made again later."""
+        return self.retry_after is not None or self.code in _RETRYABLE
+
     def __str__(self) -> str:
         text = f"{self.detail} [{self.code}]"
         return f"{text} {self.hint}" if self.hint else text
@@ -140,6 +155,12 @@ class ConflictError(BothyError):
     """The object is in a state that does not allow this call (409)."""
 
     default_code = "conflict"
+
+
+class CloneFailedError(BothyError):
+    """The repository of a new sandbox was not cloned; the detail is git's last line (422)."""
+
+    default_code = "clone_failed"
 
 
 class CommandCancelledError(ConflictError):
@@ -339,6 +360,7 @@ _CLASSES: tuple[type[BothyError], ...] = (
     ProjectNotFoundError,
     ProcessNotFoundError,
     ContextNotFoundError,
+    CloneFailedError,
     CommandCancelledError,
     OutcomeUnknownError,
     CommandNotFoundError,
@@ -378,6 +400,28 @@ _BY_CODE: dict[str, type[BothyError]] = {cls.default_code: cls for cls in _CLASS
     "shutting_down": CapacityError,
     "store_unavailable": CapacityError,
     "guest_unreachable": ServerError,
+}
+
+_RETRYABLE = frozenset(
+    {
+        "capacity",
+        "connection_failed",
+        "engine_failed",
+        "guest_unreachable",
+        "internal",
+        "rate_limited",
+        "sandbox_not_ready",
+        "shutting_down",
+        "store_unavailable",
+        "timeout",
+    }
+)
+
+_INFRASTRUCTURE = (_RETRYABLE - {"sandbox_not_ready"}) | {
+    "engine_unavailable",
+    "misdirected_request",
+    "outcome_unknown",
+    "snapshot_damaged",
 }
 
 _BY_STATUS: dict[int, type[BothyError]] = {

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Union
+from typing import Any, Literal, TypedDict, Union
 
 from ._decode import decode, output_bytes
 from ._errors import CodeFailedError, CommandError
@@ -1142,3 +1142,31 @@ def network_to_wire(network: NetworkArg | None) -> Any:
 def secret_to_wire(secret: Secret | Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON object of a secret."""
     return secret.to_wire() if isinstance(secret, Secret) else dict(secret)
+
+
+class CreateOptions(TypedDict, total=False):
+    """What the sandboxes of one ``create_many`` are to be: see ``create``."""
+
+    template: str | None
+    snapshot_id: str | None
+    name: str | None
+    size: Size | None
+    cpu: float | None
+    memory_mb: int | None
+    disk_mb: int | None
+    network: NetworkArg | None
+    timeout_seconds: int | None
+    on_timeout: OnTimeout | None
+    idle_seconds: int | None
+    auto_resume: bool | None
+    checkpoint_seconds: int | None
+    on_host_loss: OnHostLoss | None
+    env: Mapping[str, str] | None
+    secrets: Sequence[Secret | Mapping[str, Any]] | None
+    metadata: Mapping[str, str] | None
+    engine: str | None
+    require_acceleration: bool | None
+    budget: float | None
+    host_labels: Mapping[str, str] | None
+    repo: str | None
+    repo_token: str | None

@@ -7,19 +7,20 @@ import contextlib
 import dataclasses
 import shlex
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from .._decode import decode, format_time
-from .._errors import BothyError, InvalidArgumentError, SandboxPausedError
+from .._errors import BothyError, InvalidArgumentError, RequestTimeoutError, SandboxPausedError
 from .._io import aio as io
 from .._types import (
     CodeContext,
     CodeResult,
     Command,
+    CreateOptions,
     Durable,
     Endpoint,
     Event,
@@ -55,6 +56,9 @@ from ._socket import AsyncWebSocket
 from ._stream import AsyncEventStream, AsyncExecStream, decoder, stream_request
 from ._terminal import AsyncTerminal
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 LIVE_STATES: Sequence[State] = (
     "starting",
     "running",
@@ -67,6 +71,15 @@ LIVE_STATES: Sequence[State] = (
 
 START_SECONDS = 300.0
 """How long the server may take to make, wake or copy a sandbox."""
+
+CLONE_SECONDS = 240.0
+"""How much longer it may take with a repository."""
+
+WAIT_SECONDS = 60.0
+"""How long to wait for something in a sandbox, unless told otherwise."""
+
+AT_ONCE = 16
+"""How many calls for many sandboxes are made at the same time."""
 
 UNDO_SECONDS = 30.0
 """How long it may take to say what it has made for a caller who did not wait for it."""
@@ -117,6 +130,9 @@ class AsyncSandbox:
         require_acceleration: bool | None = None,
         budget: float | None = None,
         host_labels: Mapping[str, str] | None = None,
+        repo: str | None = None,
+        repo_token: str | None = None,
+        tag: str | None = None,
         url: str | None = None,
         api_key: str | None = None,
         client: AsyncClient | None = None,
@@ -156,6 +172,12 @@ class AsyncSandbox:
             budget: What it and its forks may spend, in the currency of the server's rates,
                 before they are paused.
             host_labels: Only on a host of the cluster with these labels, all of them.
+            repo: A git repository to clone below ``/workspace`` before this returns, as
+                ``URL#REF``. The network must allow its host.
+            repo_token: The token of a private one. The gateway adds it to requests to the
+                repository's host; it never enters the sandbox.
+            tag: Your name for this call. For a day, a call with the same tag and arguments
+                returns the same sandbox.
             url: The server's address, where no ``client`` is given.
             api_key: The key, where no ``client`` is given.
             client: A client to use and leave open.
@@ -167,6 +189,7 @@ class AsyncSandbox:
             BudgetExceededError: The project's budget is used up.
             CapacityError: The host has no room, even after some retries.
             UnsupportedError: Acceleration is required, and the server has none.
+            CloneFailedError: The repository was not cloned; nothing is left.
         """
         body = {
             "template": template,
@@ -190,18 +213,99 @@ class AsyncSandbox:
             "require_acceleration": require_acceleration,
             "budget": budget,
             "host_labels": host_labels and dict(host_labels),
+            "repo": repo,
+            "repo_token": repo_token,
         }
         request = Request(
             "POST",
             "/v1/sandboxes",
             json=without_none(body),
-            patience=START_SECONDS,
-            key=new_key(),
+            patience=START_SECONDS + (CLONE_SECONDS if repo else 0),
+            key=key_of(tag) or new_key(),
         )
         async with borrowed(client, url, api_key) as used:
             async with used._leftovers.of_cancelled(lambda: _undo(used._join(), request)):
                 wire = await used._call(request)
             return cls(used, decode(SandboxInfo, wire))
+
+    @classmethod
+    async def create_many(
+        cls,
+        count: int,
+        *,
+        tag: str | None = None,
+        concurrency: int = AT_ONCE,
+        url: str | None = None,
+        api_key: str | None = None,
+        client: AsyncClient | None = None,
+        **options: Unpack[CreateOptions],
+    ) -> builtins.list[AsyncSandbox | BothyError]:
+        """Create many sandboxes, and return for each the sandbox or its error, in order.
+
+        Args:
+            count: How many.
+            tag: Your name for this fleet. For a day, a call with the same tag and options, also
+                by another program, returns the same sandboxes, tries again those that failed,
+                and adds what a larger ``count`` asks for.
+            concurrency: How many are created at the same time.
+            url: The server's address, where no ``client`` is given.
+            api_key: The key, where no ``client`` is given.
+            client: A client to use and leave open.
+            options: Those of :meth:`create`, for each of them.
+        """
+        async with borrowed(client, url, api_key) as used:
+
+            async def one(index: int) -> AsyncSandbox | BothyError:
+                own = None if tag is None else f"{tag}/{index}"
+                try:
+                    return await cls.create(client=used, tag=own, **options)
+                except BothyError as error:
+                    return error
+
+            return await io.each(range(count), concurrency, one)
+
+    @classmethod
+    async def terminate_many(
+        cls,
+        sandboxes: Iterable[AsyncSandbox | str] | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        concurrency: int = AT_ONCE,
+        url: str | None = None,
+        api_key: str | None = None,
+        client: AsyncClient | None = None,
+    ) -> dict[str, BothyError | None]:
+        """End many sandboxes, and return for each id its error, or ``None``.
+
+        Args:
+            sandboxes: Sandboxes or their ids.
+            metadata: Instead of these: all that have not ended and have all these labels.
+            concurrency: How many are ended at the same time.
+            url: The server's address, where no ``client`` is given.
+            api_key: The key, where no ``client`` is given.
+            client: A client to use and leave open.
+
+        Raises:
+            InvalidArgumentError: Neither is given, or both.
+        """
+        if (sandboxes is None) == (not metadata):
+            raise InvalidArgumentError("give sandboxes, or the metadata that they have")
+        async with borrowed(client, url, api_key) as used:
+
+            async def one(sandbox_id: str) -> BothyError | None:
+                try:
+                    await used._call(Request("DELETE", sandbox_path(sandbox_id)))
+                except BothyError as error:
+                    return error
+                return None
+
+            if sandboxes is None:
+                params = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
+                params["state"] = joined(LIVE_STATES) or ""
+                ids = [str(item["id"]) for item in await used._pages("/v1/sandboxes", params, None)]
+            else:
+                ids = [s if isinstance(s, str) else s.id for s in sandboxes]
+            return dict(zip(ids, await io.each(ids, concurrency, one), strict=True))
 
     @classmethod
     @io.opens
@@ -595,6 +699,106 @@ class AsyncSandbox:
         request = self._post("/code", body, patience=patience_for(timeout_seconds), repeat=False)
         return decode(CodeResult, await self._client._call(request))
 
+    async def wait_for_port(
+        self,
+        port: int,
+        *,
+        process: AsyncProcess | int | None = None,
+        timeout_seconds: float = WAIT_SECONDS,
+    ) -> None:
+        """Wait until a server in the sandbox accepts connections on a port.
+
+        Args:
+            port: The port, on the sandbox's loopback.
+            process: Give up as soon as this process ends.
+            timeout_seconds: How long to wait, at most 600 seconds.
+
+        Raises:
+            RequestTimeoutError: The time was up first.
+            ConflictError: The process ended first; the error names its exit code.
+        """
+        await self._wait_for({"port": port}, process, timeout_seconds)
+
+    async def wait_for_url(
+        self,
+        url: str,
+        *,
+        status: int | None = None,
+        process: AsyncProcess | int | None = None,
+        timeout_seconds: float = WAIT_SECONDS,
+    ) -> int:
+        """Wait until a URL, as seen from inside, is answered, and return the status.
+
+        Args:
+            url: Such as ``http://localhost:8000/health``.
+            status: The status to wait for; by default any from 200 to 399.
+            process: Give up as soon as this process ends.
+            timeout_seconds: How long to wait, at most 600 seconds.
+
+        Raises:
+            RequestTimeoutError: The time was up first.
+            ConflictError: The process ended first; the error names its exit code.
+        """
+        what = {"url": url, "status": status}
+        return int((await self._wait_for(what, process, timeout_seconds))["status"])
+
+    async def wait_for_log(
+        self,
+        text: str,
+        *,
+        process: AsyncProcess | int | None = None,
+        path: str | None = None,
+        regex: bool = False,
+        user: str | None = None,
+        timeout_seconds: float = WAIT_SECONDS,
+    ) -> str:
+        """Wait for a line of a process's output, or of a file, and return it.
+
+        Args:
+            text: What the line contains.
+            process: The process. Of its output, what is still held is searched, too.
+            path: Instead of that, a file, which need not exist yet.
+            regex: ``text`` is a regular expression, as in RE2.
+            user: Who reads the file.
+            timeout_seconds: How long to wait, at most 600 seconds.
+
+        Raises:
+            RequestTimeoutError: The time was up first.
+            ConflictError: The process ended first; the error names its exit code.
+        """
+        what = {"log": text, "path": path, "regex": regex or None, "user": user}
+        return str((await self._wait_for(what, process, timeout_seconds)).get("line", ""))
+
+    async def wait_for_exit(
+        self, process: AsyncProcess | int, *, timeout_seconds: float = WAIT_SECONDS
+    ) -> int | None:
+        """Wait for the end of a process, and return its exit code.
+
+        That is ``None`` if it was not started through the API.
+
+        Args:
+            process: Any process of the sandbox.
+            timeout_seconds: How long to wait, at most 600 seconds.
+
+        Raises:
+            RequestTimeoutError: The time was up first.
+        """
+        code = (await self._wait_for({}, process, timeout_seconds)).get("exit_code")
+        return None if code is None else int(code)
+
+    async def _wait_for(
+        self, what: dict[str, Any], process: AsyncProcess | int | None, timeout_seconds: float
+    ) -> dict[str, Any]:
+        pid = process.pid if isinstance(process, AsyncProcess) else process
+        body = {**what, "pid": pid, "timeout_seconds": timeout_seconds}
+        patience = patience_for(timeout_seconds)
+        wire = await self._client._call(self._post("/wait", body, patience=patience, keyed=False))
+        if wire["timed_out"]:
+            raise RequestTimeoutError(
+                f"what is waited for has not come in {timeout_seconds:g} seconds"
+            )
+        return dict(wire)
+
     async def update(
         self,
         *,
@@ -713,11 +917,13 @@ class AsyncSandbox:
         metadata: Mapping[str, str] | None = None,
         network: NetworkArg | None = None,
         secrets: bool = False,
+        tag: str | None = None,
     ) -> builtins.list[AsyncSandbox]:
         """Make ``n`` running copies, including memory, and return them; this one runs on.
 
         What is not given is taken over from this one, but for its secrets: those the copies
-        have only with ``secrets``.
+        have only with ``secrets``. For a day, a call with the same ``tag`` and arguments
+        returns the same copies.
         """
         body = {
             "count": n,
@@ -728,7 +934,8 @@ class AsyncSandbox:
             "network": network_to_wire(network),
             "secrets": secrets or None,
         }
-        wire = await self._client._call(self._post("/fork", body, patience=START_SECONDS))
+        request = self._post("/fork", body, patience=START_SECONDS, key=key_of(tag))
+        wire = await self._client._call(request)
         return [type(self)(self._client, decode(SandboxInfo, item)) for item in wire["items"]]
 
     async def rollback(self, snapshot: Snapshot | str) -> SandboxInfo:
@@ -948,6 +1155,11 @@ def exec_body(
         "stdin_encoding": None if stdin is None or isinstance(stdin, str) else "base64",
         "merge_stderr": merge_stderr or None,
     }
+
+
+def key_of(tag: str | None) -> str:
+    """Return the idempotency key of a caller's tag; empty without one."""
+    return "" if tag is None else "tag-" + quote(tag, safe="")
 
 
 def patience_for(timeout_seconds: float | None) -> Patience:

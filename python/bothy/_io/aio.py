@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Union
@@ -17,6 +17,7 @@ from .._connect import SOCKET_OPTIONS
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 Callback = Callable[[T], Union[Awaitable[None], None]]
 """A function, or a coroutine function, that is called with one value."""
@@ -39,6 +40,19 @@ async def both(
 ) -> None:
     """Run two functions at the same time and return when both have."""
     await asyncio.gather(first(), second())
+
+
+async def each(
+    items: Iterable[T], limit: int, do: Callable[[T], Coroutine[Any, Any, R]]
+) -> list[R]:
+    """Call a function for each item, at most ``limit`` at once; return the results in order."""
+    slots = asyncio.Semaphore(max(limit, 1))
+
+    async def one(item: T) -> R:
+        async with slots:
+            return await do(item)
+
+    return list(await asyncio.gather(*map(one, items)))
 
 
 async def chunks(make: Callable[[], Iterator[bytes]]) -> AsyncIterator[bytes]:

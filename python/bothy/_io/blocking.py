@@ -9,7 +9,8 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -19,6 +20,7 @@ from .._connect import SOCKET_OPTIONS
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 Callback = Callable[[T], None]
@@ -37,6 +39,15 @@ def run(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 def call(callback: Callback[T], value: T) -> None:
     """Call ``callback``."""
     callback(value)
+
+
+def each(items: Iterable[T], limit: int, do: Callable[[T], R]) -> list[R]:
+    """Call a function for each item, at most ``limit`` at once; return the results in order."""
+    pool = ThreadPoolExecutor(max(limit, 1))
+    try:
+        return list(pool.map(do, items))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def both(first: Callable[[], None], second: Callable[[], None]) -> None:
