@@ -199,3 +199,29 @@ func TestNothingIsReachableWhenTheHostsAddressesAreUnknown(t *testing.T) {
 		t.Error("the guard allows a connection")
 	}
 }
+
+func TestReachOfAServerIsTold(t *testing.T) {
+	named := bothy.Network{Mode: bothy.NetworkRestricted, AllowDomains: []string{"git.example.org"}}
+	withPorts := named
+	withPorts.AllowPorts = []uint16{443, 8443}
+	for _, c := range []struct {
+		n    bothy.Network
+		host string
+		port uint16
+		hint string // empty if it may be reached
+	}{
+		{bothy.Network{Mode: bothy.NetworkOpen}, "git.example.org", 443, ""},
+		{named, "git.example.org", 443, ""},
+		{withPorts, "git.example.org", 8443, ""},
+		{bothy.Network{}, "git.example.org", 443, `mode restricted with "git.example.org" in allow_domains.`},
+		{named, "other.example.org", 443, `"other.example.org" in allow_domains.`},
+		{named, "git.example.org", 8443, `"git.example.org" in allow_domains and 8443 in allow_ports.`},
+		{withPorts, "git.example.org", 80, `and 80 in allow_ports.`},
+		{named, "192.0.2.1", 443, `"192.0.2.1/32" in allow_cidrs.`},
+	} {
+		err := CheckReach(c.n, nil, c.host, c.port)
+		if c.hint == "" && err != nil || c.hint != "" && (bothy.ErrorCode(err) != bothy.CodeInvalid || !strings.Contains(bothy.AsError(err).Hint, c.hint)) {
+			t.Errorf("%s:%d with %+v: %v", c.host, c.port, c.n, err)
+		}
+	}
+}

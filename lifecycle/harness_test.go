@@ -297,6 +297,9 @@ type guest struct {
 	deadlines []time.Time
 	// onExec, if set, is called by every command and can fail it.
 	onExec func() error
+	// run, if set, is what commands do.
+	run    func(bothy.ExecRequest) *bothy.ExecResult
+	waited []bothy.WaitRequest
 }
 
 func (g *guest) WaitReady(context.Context) error { return nil }
@@ -349,6 +352,9 @@ func (g *guest) Exec(_ context.Context, req bothy.ExecRequest) (*bothy.ExecResul
 		if err := hook(); err != nil {
 			return nil, err
 		}
+	}
+	if g.run != nil {
+		return g.run(req), nil
 	}
 	return &bothy.ExecResult{Stdout: req.Command.Line}, nil
 }

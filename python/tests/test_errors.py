@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pickle
 import re
@@ -77,6 +78,22 @@ def test_every_code_of_the_server_is_known() -> None:
     by_status = {"method_not_allowed", "unsupported_media_type", "misdirected_request"}
     for code in set(codes) - by_status:
         assert type(answer(418, code)) is not BothyError, code
+
+
+def test_each_code_says_whose_fault_it_is() -> None:
+    faults = Path(__file__).resolve().parents[2] / "test/vectors/testdata/faults.json"
+    if not faults.exists():
+        pytest.skip("not in a clone of the whole repository")
+    for code, (infrastructure, retryable) in json.loads(faults.read_text()).items():
+        error = answer(418, code)
+        assert (error.infrastructure, error.retryable) == (infrastructure, retryable), code
+    assert answer(502, "comet").infrastructure and not answer(409, "comet").infrastructure
+    assert answer(409, "conflict", **{"retry-after": "1"}).retryable
+
+
+def test_options_of_many_are_those_of_one() -> None:
+    one = set(inspect.signature(bothy.Sandbox.create).parameters)
+    assert set(bothy.CreateOptions.__annotations__) == one - {"tag", "url", "api_key", "client"}
 
 
 def test_headers() -> None:

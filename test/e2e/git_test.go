@@ -94,7 +94,7 @@ func (h *gitHost) authorize(next http.Handler) http.Handler {
 		w.Header().Set("X-You-Said", r.Header.Get("Authorization"))
 		public := strings.HasPrefix(r.URL.Path, "/team.git/") &&
 			!strings.HasSuffix(r.URL.Path, "/git-receive-pack") && r.URL.Query().Get("service") != "git-receive-pack"
-		if user, password, _ := r.BasicAuth(); !public && (user != "me" || password != gitToken) {
+		if user, password, _ := r.BasicAuth(); !public && (user != "me" && user != "x-access-token" || password != gitToken) {
 			h.refused.Add(1)
 			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
 			http.Error(w, "you are not me, but "+user+" with "+password, http.StatusUnauthorized)
@@ -212,6 +212,24 @@ func TestGitOverHTTPSWithABrokeredCredential(t *testing.T) {
 			t.Errorf("%q is in the sandbox: %s", form, found)
 		}
 	}
+	// A repository that is there when the sandbox is.
+	there := bothy.SandboxCreate{
+		Network: &bothy.Network{Mode: bothy.NetworkRestricted, AllowDomains: []string{gitName}, AllowPorts: []uint16{port}},
+		Repo:    "https://" + gitName + ":" + h.port + "/private.git#main",
+	}
+	if _, err := s.Sandboxes.Create(b.ctx, there); bothy.ErrorCode(err) != bothy.CodeCloneFailed || !strings.Contains(err.Error(), "fatal: ") {
+		t.Errorf("a private repository without its token: %v", err)
+	}
+	there.RepoToken = gitToken
+	cloned := s.newBox(t, there)
+	if got := cloned.sh("", "cd private && git fetch -q && git log -1 --format=%s && ls -ld . | cut -d' ' -f3"); got != "by header\nuser\n" {
+		t.Errorf("the clone has %q", got)
+	}
+	private := base64.StdEncoding.EncodeToString([]byte("x-access-token:" + gitToken))
+	if found := cloned.sh("root", "grep -rlF -e '"+gitToken+"' -e '"+private+"' /workspace /home /root /etc /proc/[0-9]*/environ 2>/dev/null || true"); strings.TrimSpace(found) != "" {
+		t.Errorf("the token is in the sandbox: %s", found)
+	}
+
 	put := false
 	for _, d := range b.decisions() {
 		put = put || d.Allowed && d.Rule == "secret:TOKEN"

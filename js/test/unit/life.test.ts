@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
 import { test } from "node:test";
-import { Bothy, BothyError, ConnectionError, InvalidArgumentError, Sandbox, SandboxPausedError, SnapshotNotFoundError, UnsupportedError, type SandboxInfo } from "bothy";
+import { Bothy, BothyError, CloneFailedError, ConflictError, ConnectionError, errorOf, InvalidArgumentError, Sandbox, type SandboxInfo, SandboxPausedError, SnapshotNotFoundError, TimeoutError, UnsupportedError } from "bothy";
 import { Transport } from "#internal/transport.js";
 import { brokenEvents, bytes, events, FakeServer, json, noContent, problem, sandbox } from "./fake.js";
 
@@ -359,4 +360,63 @@ test("the audit is read by page, or whole, and checked", async () => {
   assert.equal((await bothy.checkAudit()).ok, true);
   assert.equal((await bothy.checkAudit({ at: 2, head: "cd" })).head, "ab");
   assert.deepEqual(fake.requests("GET /v1/audit/verify").map((seen) => Object.fromEntries(seen.query)), [{}, { at: "2", head: "cd" }]);
+});
+
+test("a fleet is made once, and ended", async () => {
+  await using fake = await FakeServer.start();
+  const client = fake.client();
+  const make = (count: number, concurrency?: number) => Sandbox.createMany(count, { tag: "run 1", concurrency, template: "node-22", metadata: { run: "1" }, client });
+  const ids = (fleet: (Sandbox | BothyError)[]) => fleet.map((one) => (one instanceof Sandbox ? one.id : one.message));
+  const first = ids(await make(3));
+  const again = ids(await make(5, 1));
+  assert.deepEqual(again.slice(0, 3), first);
+  assert.equal(new Set(again).size, 5);
+  const keys = new Set(fake.requests("POST /v1/sandboxes").map((seen) => seen.headers["idempotency-key"]));
+  assert.deepEqual([...keys].sort(), [0, 1, 2, 3, 4].map((index) => `tag-run%201%2F${index}`));
+  const refused = await Sandbox.createMany(2, { template: "moon", client });
+  assert.deepEqual(refused.map((one) => one.constructor.name), ["TemplateNotFoundError", "TemplateNotFoundError"]);
+  const one = await Sandbox.create({ template: "node-22", tag: "a", client });
+  assert.equal((await Sandbox.create({ template: "node-22", tag: "a", client })).id, one.id);
+  assert.deepEqual(ids(await one.fork(2, { tag: "b" })), ids(await one.fork(2, { tag: "b" })));
+  const ended = await Sandbox.terminateMany({ metadata: { run: "1" } }, { client });
+  assert.deepEqual([...ended].sort(), again.map((id) => [id, undefined]).sort());
+  const some = await client.sandboxes.terminateMany({ sandboxes: [one, "lost"] });
+  assert.equal(some.get(one.id), undefined);
+  assert.equal(some.get("lost")?.code, "sandbox_not_found");
+  await assert.rejects(Sandbox.terminateMany({ metadata: {} }, { client }), InvalidArgumentError);
+});
+
+test("a sandbox is waited for, and a repository asked for", async () => {
+  await using fake = await FakeServer.start();
+  const client = fake.client();
+  const sbx = await Sandbox.create({ client });
+  const last = () => fake.seen.at(-1)?.json;
+  await sbx.waitForPort(8000, { timeoutSeconds: 5 });
+  assert.deepEqual(last(), { port: 8000, timeout_seconds: 5 });
+  assert.equal(await sbx.waitForUrl("http://localhost/", { status: 200, process: 7 }), 200);
+  assert.deepEqual(last(), { url: "http://localhost/", status: 200, pid: 7, timeout_seconds: 60 });
+  assert.equal(await sbx.waitForLog("line", { path: "a.log", user: "root" }), "the line");
+  assert.deepEqual(last(), { log: "line", path: "a.log", user: "root", timeout_seconds: 60 });
+  await assert.rejects(sbx.waitForPort(9, { timeoutSeconds: 0.5 }), TimeoutError);
+  const process = await sbx.spawn("cat");
+  await process.write("one\nready\n");
+  assert.equal(await sbx.waitForLog("ready", { process }), "ready");
+  await process.closeStdin();
+  assert.equal(await sbx.waitForExit(process), 0);
+  await assert.rejects(sbx.waitForLog("never", { process }), ConflictError);
+  fake.on("POST /v1/sandboxes", problem(422, "clone_failed", "the repository was not cloned: fatal: no"));
+  await assert.rejects(Sandbox.create({ repo: "https://git.example.org/a#main", repoToken: "t", client }), CloneFailedError);
+  assert.deepEqual(last(), { repo: "https://git.example.org/a#main", repo_token: "t" });
+});
+
+test("each code says whose fault it is", async (t) => {
+  const faults = new URL("../../../../test/vectors/testdata/faults.json", import.meta.url);
+  if (!existsSync(faults)) return t.skip("not in a clone of the whole repository");
+  const table = JSON.parse(readFileSync(faults, "utf8")) as Record<string, [boolean, boolean]>;
+  for (const [code, expected] of Object.entries(table)) {
+    const error = errorOf({ code, detail: "d", status: 418 });
+    assert.deepEqual([error.infrastructure, error.retryable], expected, code);
+  }
+  assert.ok(errorOf({ code: "comet", detail: "d", status: 502 }).infrastructure);
+  assert.ok(errorOf({ code: "conflict", detail: "d", retryAfterSeconds: 1 }).retryable);
 });

@@ -6,7 +6,15 @@ import asyncio
 import contextlib
 import inspect
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+)
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Union

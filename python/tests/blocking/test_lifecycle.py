@@ -13,7 +13,9 @@ from fake_server import Answer, Exchange, FakeServer, as_json, final, out, probl
 from bothy import (
     Client,
     Sandbox,
+    BothyError,
     BudgetExceededError,
+    CloneFailedError,
     CodeFailedError,
     ConflictError,
     ContextNotFoundError,
@@ -21,6 +23,7 @@ from bothy import (
     Network,
     NotFoundError,
     QuotaExceededError,
+    RequestTimeoutError,
     SandboxPausedError,
     UnsupportedError,
 )
@@ -124,6 +127,78 @@ def test_timeout_of_a_paused_sandbox(sbx: Sandbox) -> None:
     with pytest.raises(SandboxPausedError, match="has not begun"):
         sbx.set_timeout(60)
     assert (sbx.update(timeout_seconds=90)).timeout_seconds == 90
+
+
+def test_a_repository_is_asked_for(fake: FakeServer, client: Client) -> None:
+    said = "the repository was not cloned: fatal: no"
+    fake.routes["POST", "/v1/sandboxes"] = lambda _: problem(422, "clone_failed", said)
+    repo = "https://git.example.org/a#main"
+    with pytest.raises(CloneFailedError, match="fatal: no"):
+        Sandbox.create(repo=repo, repo_token="t", client=client)
+    assert fake.seen[-1].json == {"repo": repo, "repo_token": "t"}
+
+
+def test_a_fleet_is_made_once_and_ended(fake: FakeServer, client: Client) -> None:
+    def make(count: int, **more: Any) -> list[Sandbox | BothyError]:
+        return Sandbox.create_many(
+            count, tag="run 1", template="node-22", metadata={"run": "1"}, client=client, **more
+        )
+
+    def ids(fleet: list[Sandbox | BothyError]) -> list[str]:
+        assert all(isinstance(one, Sandbox) for one in fleet)
+        return [one.id for one in fleet if isinstance(one, Sandbox)]
+
+    first = make(3)
+    again = make(5, concurrency=1)
+    assert len(set(ids(first))) == 3
+    assert ids(again)[:3] == ids(first)
+    assert len(set(ids(again))) == 5
+    keys = {seen.headers["idempotency-key"] for seen in fake.calls("POST", "/v1/sandboxes")}
+    assert keys == {f"tag-run%201%2F{index}" for index in range(5)}
+
+    refused = Sandbox.create_many(2, template="moon", client=client)
+    assert [type(one).__name__ for one in refused] == ["TemplateNotFoundError"] * 2
+
+    one = Sandbox.create("node-22", tag="a", client=client)
+    assert (Sandbox.create("node-22", tag="a", client=client)).id == one.id
+    copies = one.fork(2, tag="b")
+    assert [copy.id for copy in one.fork(2, tag="b")] == [copy.id for copy in copies]
+
+    ended = Sandbox.terminate_many(metadata={"run": "1"}, client=client)
+    assert ended == dict.fromkeys(sorted(ids(again), reverse=True))
+    some = Sandbox.terminate_many([one, "sbx-lost"], client=client)
+    assert some[one.id] is None and isinstance(some["sbx-lost"], NotFoundError)
+    with pytest.raises(InvalidArgumentError):
+        Sandbox.terminate_many(client=client)
+
+
+def test_waits(fake: FakeServer, sbx: Sandbox) -> None:
+    sbx.wait_for_port(8000, timeout_seconds=5)
+    assert fake.seen[-1].json == {"port": 8000, "timeout_seconds": 5}
+    assert "idempotency-key" not in fake.seen[-1].headers
+    assert sbx.wait_for_url("http://localhost/", status=200, process=7) == 200
+    assert fake.seen[-1].json == {
+        "url": "http://localhost/",
+        "status": 200,
+        "pid": 7,
+        "timeout_seconds": 60,
+    }
+    assert sbx.wait_for_log("line", path="a.log", user="root") == "the line"
+    assert fake.seen[-1].json == {
+        "log": "line",
+        "path": "a.log",
+        "user": "root",
+        "timeout_seconds": 60,
+    }
+    with pytest.raises(RequestTimeoutError, match="0.5 seconds"):
+        sbx.wait_for_port(9, timeout_seconds=0.5)
+    process = sbx.spawn("cat")
+    process.write("one\nready\n")
+    assert sbx.wait_for_log("ready", process=process) == "ready"
+    process.close_stdin()
+    assert sbx.wait_for_exit(process) == 0
+    with pytest.raises(ConflictError):
+        sbx.wait_for_log("never", process=process)
 
 
 def test_restart(fake: FakeServer, client: Client, sbx: Sandbox) -> None:
