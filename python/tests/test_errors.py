@@ -84,7 +84,10 @@ def test_each_code_says_whose_fault_it_is() -> None:
     faults = Path(__file__).resolve().parents[2] / "test/vectors/testdata/faults.json"
     if not faults.exists():
         pytest.skip("not in a clone of the whole repository")
-    for code, (infrastructure, retryable) in json.loads(faults.read_text()).items():
+    table = json.loads(faults.read_text())
+    codes = re.findall(r'Code\w*\s+Code = "(\w+)"', (faults.parents[3] / "error.go").read_text())
+    assert set(codes) <= set(table)
+    for code, (infrastructure, retryable) in table.items():
         error = answer(418, code)
         assert (error.infrastructure, error.retryable) == (infrastructure, retryable), code
     assert answer(502, "comet").infrastructure and not answer(409, "comet").infrastructure

@@ -189,7 +189,7 @@ async def test_waits(fake: FakeServer, sbx: AsyncSandbox) -> None:
         "user": "root",
         "timeout_seconds": 60,
     }
-    with pytest.raises(RequestTimeoutError, match="0.5 seconds"):
+    with pytest.raises(RequestTimeoutError, match=r"0\.5 seconds"):
         await sbx.wait_for_port(9, timeout_seconds=0.5)
     process = await sbx.spawn("cat")
     await process.write("one\nready\n")

@@ -190,7 +190,7 @@ def test_waits(fake: FakeServer, sbx: Sandbox) -> None:
         "user": "root",
         "timeout_seconds": 60,
     }
-    with pytest.raises(RequestTimeoutError, match="0.5 seconds"):
+    with pytest.raises(RequestTimeoutError, match=r"0\.5 seconds"):
         sbx.wait_for_port(9, timeout_seconds=0.5)
     process = sbx.spawn("cat")
     process.write("one\nready\n")
