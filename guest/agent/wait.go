@@ -98,7 +98,10 @@ func (a *Agent) await(ctx context.Context, h http.Header, req bothy.WaitRequest)
 		ask := asker(req.URL)
 		return res, p.until(ctx, func(ctx context.Context) bool {
 			res.Status = ask(ctx)
-			return res.Status == req.Status || req.Status == 0 && res.Status >= 200 && res.Status < 400
+			if req.Status != 0 {
+				return res.Status == req.Status
+			}
+			return res.Status >= 200 && res.Status < 400
 		})
 	}
 	select {
