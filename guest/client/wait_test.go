@@ -99,8 +99,7 @@ func TestWait(t *testing.T) {
 	if got := wait(bothy.WaitRequest{Log: "^it .* now$", Regex: true, PID: cat}); got.Line != "it is ready now" {
 		t.Errorf("a line that is there: %+v", got)
 	}
-	huge := strings.Repeat("x", 200_000)
-	got = later(bothy.WaitRequest{Log: "xy", PID: cat}, func() { tell(cat, huge+"y\n") })
+	got = wait(bothy.WaitRequest{Log: "xy", PID: spawn(`head -c 200000 /dev/zero | tr '\0' x; echo y`)})
 	if len(got.Line) == 0 || len(got.Line) > 3000 {
 		t.Errorf("a long line has %d bytes", len(got.Line))
 	}

@@ -373,8 +373,8 @@ test("a fleet is made once, and ended", async () => {
   assert.equal(new Set(again).size, 5);
   const keys = new Set(fake.requests("POST /v1/sandboxes").map((seen) => seen.headers["idempotency-key"]));
   assert.deepEqual([...keys].sort(), [0, 1, 2, 3, 4].map((index) => `tag-run%201%2F${index}`));
-  const refused = await Sandbox.createMany(2, { template: "moon", client });
-  assert.deepEqual(refused.map((one) => one.constructor.name), ["TemplateNotFoundError", "TemplateNotFoundError"]);
+  const refused = await Sandbox.createMany(2, { memoryMb: 1, client });
+  assert.deepEqual(refused.map((one) => one.constructor.name), ["InvalidArgumentError", "InvalidArgumentError"]);
   const one = await Sandbox.create({ template: "node-22", tag: "a", client });
   assert.equal((await Sandbox.create({ template: "node-22", tag: "a", client })).id, one.id);
   assert.deepEqual(ids(await one.fork(2, { tag: "b" })), ids(await one.fork(2, { tag: "b" })));

@@ -156,8 +156,8 @@ def test_a_fleet_is_made_once_and_ended(fake: FakeServer, client: Client) -> Non
     keys = {seen.headers["idempotency-key"] for seen in fake.calls("POST", "/v1/sandboxes")}
     assert keys == {f"tag-run%201%2F{index}" for index in range(5)}
 
-    refused = Sandbox.create_many(2, template="moon", client=client)
-    assert [type(one).__name__ for one in refused] == ["TemplateNotFoundError"] * 2
+    refused = Sandbox.create_many(2, memory_mb=1, client=client)
+    assert [type(one).__name__ for one in refused] == ["InvalidArgumentError"] * 2
 
     one = Sandbox.create("node-22", tag="a", client=client)
     assert (Sandbox.create("node-22", tag="a", client=client)).id == one.id
