@@ -45,7 +45,7 @@ func TestEveryRevisionDoesTheWork(t *testing.T) {
 				t.Fatalf("the server speaks %s", got)
 			}
 			list, err := s.ListTools(t.Context(), nil)
-			if err != nil || len(list.Tools) != 20 {
+			if err != nil || len(list.Tools) != 21 {
 				t.Fatalf("%d tools, %v", len(list.Tools), err)
 			}
 			var sb bothy.Sandbox
