@@ -168,6 +168,10 @@ type Sandbox struct {
 	SecretNames      []string          `json:"secret_names,omitempty"`
 	Metadata         map[string]string `json:"metadata,omitempty"`
 	ParentSnapshotID string            `json:"parent_snapshot_id,omitempty"`
+	// ParentSandboxID is the sandbox that this one is a copy of, by a fork or from a snapshot, and
+	// ForkedAt is when the state that it began with was the parent's. The parent may be gone.
+	ParentSandboxID string     `json:"parent_sandbox_id,omitempty"`
+	ForkedAt        *time.Time `json:"forked_at,omitempty"`
 	// Budget is what the sandbox and everything forked from it may spend, in
 	// the currency of the server's rates; 0 is no limit. BudgetRoot is the
 	// sandbox that the budget was set on: this one, or the one it was forked

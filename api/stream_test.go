@@ -328,7 +328,7 @@ func TestSnapshotCalls(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	forks := decode[openapi.Items[*bothy.Sandbox]](f, f.ok(201, f.do("POST", path+"/fork", `{"count":3,"name":"c"}`)))
-	if len(forks.Items) != 3 || forks.Items[0].Name != "c" {
+	if len(forks.Items) != 3 || forks.Items[0].Name != "c" || forks.Items[0].ParentSandboxID == "" || forks.Items[0].ForkedAt == nil {
 		t.Fatalf("%+v", forks)
 	}
 	if forks = decode[openapi.Items[*bothy.Sandbox]](f, f.ok(201, f.do("POST", path+"/fork", nil))); len(forks.Items) != 1 {

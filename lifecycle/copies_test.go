@@ -27,6 +27,8 @@ var notCopied = map[string]string{
 	"CheckpointAt":      "the original's checkpoints are of the original",
 	"Checkpoints":       "the original's checkpoints are of the original",
 	"ParentSnapshotID":  "what the copy was made from",
+	"ParentSandboxID":   "what the copy was made from",
+	"ForkedAt":          "what the copy was made from",
 	"HeadSnapshotID":    "what the copy was made from",
 	"Ended":             "the copy runs",
 	"Ending":            "the copy runs",
@@ -62,6 +64,7 @@ var (
 		"CheckpointAt": "they are lost", "Checkpoints": "they are lost", "HeadSnapshotID": "it starts over", "Ended": "it runs again", "Ending": "it runs again",
 		"Resumed": "how it was restarted", "HostLoss": "it is lost", "SnapshotID": "its pauses are lost", "EarlierSnapshotID": "its pauses are lost", "OwnSnapshotID": "its pauses are lost",
 		"Moving": "it is not being moved", "Processor": "of the new machine", "Pooled": "it has an owner", "Forking": "its fork is over", "CPULevel": "of the server that restarted it", "ParentSnapshotID": "the original is made from a template",
+		"ParentSandboxID": "the original is made from a template", "ForkedAt": "the original is made from a template",
 	}
 )
 

@@ -249,6 +249,7 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 	}
 	sb.ProjectID, sb.TemplateDigest = n.ProjectID, o.TemplateDigest
 	sb.ParentSnapshotID, sb.HeadSnapshotID = n.ID, n.ID
+	sb.ParentSandboxID, sb.ForkedAt = n.SandboxID, &n.CreatedAt
 	if err := s.machines.SealSecrets(sb, req.Secrets); err != nil {
 		return nil, err
 	}
@@ -450,7 +451,7 @@ func (s *Service) startCopy(ctx context.Context, c *store.Sandbox, from *frozen)
 		return err
 	}
 	s.track(l, c, reservation)
-	s.ledger.Emit(ctx, bothy.EventSandboxCreated, c, map[string]string{"template": c.Template, "parent_snapshot_id": c.ParentSnapshotID})
+	s.ledger.Emit(ctx, bothy.EventSandboxCreated, c, map[string]string{"template": c.Template, "parent_snapshot_id": c.ParentSnapshotID, "parent_sandbox_id": c.ParentSandboxID})
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/cleanup"
@@ -35,16 +36,16 @@ func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([
 	if err := s.o.Meter.Allow(origin); err != nil {
 		return nil, err
 	}
-	if _, err := s.copiesOf(origin, req); err != nil {
+	if _, err := s.copiesOf(origin, s.clock.Now(), req); err != nil {
 		return nil, err
 	}
-	origin, dir, m, release, err := s.captureNow(ctx, id)
+	origin, at, dir, m, release, err := s.captureNow(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	// Copy the state at the capture: its network may have been restricted meanwhile.
-	copies, err := s.copiesOf(origin, req)
+	copies, err := s.copiesOf(origin, at, req)
 	if err != nil {
 		return nil, err
 	}
@@ -59,11 +60,12 @@ func (s *Service) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([
 	return shown, nil
 }
 
-// copiesOf returns the new sandboxes that a request asks for.
-func (s *Service) copiesOf(from *store.Sandbox, req bothy.ForkRequest) ([]*store.Sandbox, error) {
+// copiesOf returns the new sandboxes that a request asks for, with the state that a sandbox had at
+// the given time.
+func (s *Service) copiesOf(from *store.Sandbox, at time.Time, req bothy.ForkRequest) ([]*store.Sandbox, error) {
 	copies := make([]*store.Sandbox, req.Count)
 	for i := range copies {
-		c, err := s.copyOf(from, req, i)
+		c, err := s.copyOf(from, at, req, i)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +80,8 @@ func (s *Service) copiesOf(from *store.Sandbox, req bothy.ForkRequest) ([]*store
 }
 
 // copyOf returns a new sandbox with the settings of another.
-func (s *Service) copyOf(from *store.Sandbox, req bothy.ForkRequest, i int) (*store.Sandbox, error) {
+func (s *Service) copyOf(from *store.Sandbox, at time.Time, req bothy.ForkRequest, i int) (*store.Sandbox, error) {
+	at = at.UTC()
 	name := req.Name
 	if name != "" && req.Count > 1 {
 		name = fmt.Sprintf("%s-%d", name, i+1)
@@ -90,8 +93,8 @@ func (s *Service) copyOf(from *store.Sandbox, req bothy.ForkRequest, i int) (*st
 			CPU: from.CPU, MemoryMB: from.MemoryMB, DiskMB: from.DiskMB, Network: from.Network,
 			TimeoutSeconds: from.TimeoutSeconds, OnTimeout: from.OnTimeout, IdleSeconds: from.IdleSeconds,
 			AutoResume: from.AutoResume, OnHostLoss: from.OnHostLoss, CheckpointSeconds: from.CheckpointSeconds, Env: maps.Clone(from.Env), Metadata: maps.Clone(from.Metadata),
-			HostLabels: maps.Clone(from.HostLabels), ParentSnapshotID: from.HeadSnapshotID, BudgetRoot: from.BudgetRoot,
-			CreatedAt: s.clock.Now().UTC(),
+			HostLabels: maps.Clone(from.HostLabels), ParentSnapshotID: from.HeadSnapshotID, ParentSandboxID: from.ID, ForkedAt: &at,
+			BudgetRoot: from.BudgetRoot, CreatedAt: s.clock.Now().UTC(),
 		},
 		TemplateDigest: from.TemplateDigest, RequireAcceleration: from.RequireAcceleration, HeadSnapshotID: from.HeadSnapshotID, EndWhenIdle: from.EndWhenIdle,
 	}
@@ -116,29 +119,33 @@ func (s *Service) copyOf(from *store.Sandbox, req bothy.ForkRequest, i int) (*st
 	return c, s.check(&c.Sandbox)
 }
 
-// captureNow returns a sandbox and its current files: of a live snapshot that release deletes,
+// captureNow returns a sandbox and its files at that time: of a live snapshot that release deletes,
 // or of the one that a paused sandbox resumes from.
-func (s *Service) captureNow(ctx context.Context, id string) (sb *store.Sandbox, dir string, m *snapshot.Manifest, release func(), err error) {
+func (s *Service) captureNow(ctx context.Context, id string) (sb *store.Sandbox, at time.Time, dir string, m *snapshot.Manifest, release func(), err error) {
+	fail := func(err error) (*store.Sandbox, time.Time, string, *snapshot.Manifest, func(), error) {
+		return nil, time.Time{}, "", nil, nil, err
+	}
 	unlock, err := s.ledger.LockFor(ctx, id)
 	if err != nil {
-		return nil, "", nil, nil, err
+		return fail(err)
 	}
 	defer unlock()
 	sb, err = s.ledger.Sandbox(ctx, id)
 	if err != nil {
-		return nil, "", nil, nil, err
+		return fail(err)
 	}
+	at = s.clock.Now()
 	if sb.State == bothy.StatePaused {
 		dir, m, release, err = s.openSnapshot(ctx, sb.SnapshotID)
-		return sb, dir, m, release, err
+		return sb, at, dir, m, release, err
 	}
 	l := s.instance(id)
 	if sb.State != bothy.StateRunning || l == nil {
-		return nil, "", nil, nil, s.wrongState(sb)
+		return fail(s.wrongState(sb))
 	}
 	draft, err := s.o.Blobs.Create(ctx, instance.NewID("snp"))
 	if err != nil {
-		return nil, "", nil, nil, snapshotError(err)
+		return fail(snapshotError(err))
 	}
 	// If the machine's engine build is missing here, only its files can be copied. If it is
 	// there, it is held until all copies are started.
@@ -146,13 +153,13 @@ func (s *Service) captureNow(ctx context.Context, id string) (sb *store.Sandbox,
 	if err := s.capture(context.WithoutCancel(ctx), l, draft.Dir(), bothy.SnapshotMemory, why != "", false, true); err != nil {
 		letGo()
 		draft.Discard()
-		return nil, "", nil, nil, snapshotError(err)
+		return fail(snapshotError(err))
 	}
 	m = &snapshot.Manifest{
 		Engine: sb.Engine, EngineBuild: l.Machine.Build(), GuestKey: sb.GuestKey, Processor: s.processorOf(sb),
 		Sandbox: snapshot.Origin{TemplateDigest: sb.TemplateDigest}, Fresh: true,
 	}
-	return sb, draft.Dir(), m, func() { draft.Discard(); letGo() }, nil
+	return sb, at, draft.Dir(), m, func() { draft.Discard(); letGo() }, nil
 }
 
 // startCopies starts all copies or none.

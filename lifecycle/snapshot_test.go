@@ -653,3 +653,48 @@ func TestAGuestHasItsTimeToThaw(t *testing.T) {
 		t.Errorf("to freeze and to thaw it may take until %v", d)
 	}
 }
+
+// A copy says which sandbox it is a copy of, and when their lives parted.
+func TestCopiesKnowTheirParent(t *testing.T) {
+	w := newWorld(t)
+	root := w.create(bothy.SandboxCreate{})
+	w.clock.pass(time.Minute)
+	n, err := w.CreateSnapshot(w.me(), root.ID, bothy.SnapshotCreate{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.clock.pass(time.Minute)
+	forkOf := func(id string) *bothy.Sandbox {
+		t.Helper()
+		copies, err := w.Fork(w.me(), id, bothy.ForkRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.get(copies[0].ID)
+	}
+	child := forkOf(root.ID)
+	forked := w.clock.Now()
+	w.clock.pass(time.Minute)
+	grandchild := forkOf(child.ID)
+	twin := w.get(w.create(bothy.SandboxCreate{SnapshotID: n.ID}).ID)
+	if err := w.Terminate(w.me(), root.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		what   string
+		sb     *bothy.Sandbox
+		parent string
+		at     time.Time
+	}{
+		{"a fork", child, root.ID, forked},
+		{"a fork of a fork", grandchild, child.ID, forked.Add(time.Minute)},
+		{"a sandbox from a snapshot", twin, root.ID, n.CreatedAt},
+	} {
+		if x.sb.ParentSandboxID != x.parent || x.sb.ForkedAt == nil || !x.sb.ForkedAt.Equal(x.at) {
+			t.Errorf("%s has the parent %q at %v, want %q at %v", x.what, x.sb.ParentSandboxID, x.sb.ForkedAt, x.parent, x.at)
+		}
+	}
+	if sb := w.get(root.ID); sb.ParentSandboxID != "" || sb.ForkedAt != nil {
+		t.Errorf("a sandbox of a template has the parent %q at %v", sb.ParentSandboxID, sb.ForkedAt)
+	}
+}

@@ -154,6 +154,7 @@ func (w *World) Fork(ctx context.Context, id string, req bothy.ForkRequest) ([]*
 	for range req.Count {
 		c := &sandbox{Sandbox: b.Sandbox, files: map[string]*file{}, processes: map[int]*process{}}
 		c.ID, c.Name, c.Metadata = w.id("sbx"), req.Name, req.Metadata
+		c.ParentSandboxID, c.ForkedAt = b.ID, &Epoch
 		w.sandboxes[c.ID] = c
 		w.order = append(w.order, c.ID)
 		out = append(out, copyOf(c))

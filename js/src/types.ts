@@ -60,8 +60,12 @@ export interface SandboxInfo {
   /** What its secrets are called. Their values are never told. */
   secretNames?: string[];
   metadata?: Record<string, string>;
-  /** The snapshot that it was started from. */
+  /** The snapshot that it was started from; of a fork, the last one of its parent's state. */
   parentSnapshotId?: string;
+  /** The sandbox that it is a copy of, by a fork or from a snapshot of it. */
+  parentSandboxId?: string;
+  /** When the state that it began with was its parent's. */
+  forkedAt?: Date;
   /** What it and its forks may spend; missing where there is no bound. */
   budget?: number;
   /** The sandbox that got the budget. */

@@ -197,7 +197,10 @@ class SandboxInfo:
         checkpoint_at: When the last checkpoint was taken, or ``None``.
         on_host_loss: What becomes of it, where it runs, when its host is lost.
         secret_names: The names of its secrets. Their values are never shown.
-        parent_snapshot_id: The snapshot that it was started from, or ``""``.
+        parent_snapshot_id: The snapshot that it was started from, or ``""``. Of a fork, the last
+            one of its parent's state.
+        parent_sandbox_id: The sandbox that it is a copy of, by a fork or from a snapshot, or ``""``.
+        forked_at: When the state that it began with was its parent's, or ``None``.
         budget: What it and its forks may spend; 0 means no limit.
         budget_root: The sandbox that the budget was set on, or ``""``.
         host_labels: The labels that its host must have, if any.
@@ -234,6 +237,8 @@ class SandboxInfo:
     secret_names: list[str] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
     parent_snapshot_id: str = ""
+    parent_sandbox_id: str = ""
+    forked_at: datetime | None = None
     budget: float = 0.0
     budget_root: str = ""
     host_labels: dict[str, str] = field(default_factory=dict)

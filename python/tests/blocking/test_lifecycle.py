@@ -78,6 +78,8 @@ def test_snapshots_fork_and_rollback(fake: FakeServer, sbx: Sandbox) -> None:
     assert fake.calls("GET", "/snapshots")[0].query["sandbox_id"] == sbx.id
     copies = sbx.fork(3, metadata={"k": "v"}, network="off")
     assert [c.id for c in copies] == ["sbx-0003", "sbx-0004", "sbx-0005"]
+    assert copies[0].info.parent_sandbox_id == sbx.id
+    assert copies[0].info.forked_at == sbx.info.created_at
     forked = fake.calls("POST", "/fork")[0]
     assert forked.headers["idempotency-key"]
     assert forked.json == {"count": 3, "metadata": {"k": "v"}, "network": "off"}
