@@ -61,7 +61,7 @@ the gateway: it is never in the sandbox.`,
 	flags.BoolVar(&f.ignored, "with-ignored", false, "carry what .gitignore names, too")
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "leave out what matches this `pattern`, as in a .gitignore (repeatable)")
 	flags.BoolVar(&f.keep, "keep", false, "pause the sandbox at the end, and take it up for the same folder the next time")
-	flags.DurationVar(&f.idle, "rest", 10*time.Minute, "pause the sandbox, and the agent in it, after a `time` without a message; 0 for never")
+	timeVar(flags, &f.idle, "rest", 10*time.Minute, "pause the sandbox, and the agent in it, after a `time` without a message; 0 for never")
 	f.create.add(flags)
 	takesCommand(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -45,7 +45,7 @@ func newAgentList(a *app) *cobra.Command {
 			agent := all[name]
 			rows = append(rows, []string{name, agent.Template, secretsOf(agent), yesNo(len(agent.ACP) > 0), yesNo(len(agent.Run) > 0)})
 		}
-		table(a.stdout, []string{"NAME", "TEMPLATE", "CREDENTIAL", "ACP", "TASKS"}, rows)
+		table(a.screen(), []string{"NAME", "TEMPLATE", "CREDENTIAL", "ACP", "TASKS"}, rows)
 		return nil
 	}
 	return cmd

@@ -35,7 +35,7 @@ func newApp(stdin *os.File, stdout, stderr io.Writer) *app {
 // document.
 func (a *app) show(value any, human func(w io.Writer)) error {
 	if !a.json {
-		human(a.stdout)
+		human(a.screen())
 		return nil
 	}
 	if body := a.last.body(); body != nil {

@@ -38,7 +38,7 @@ func Main(version string) int {
 	a := newApp(os.Stdin, os.Stdout, os.Stderr)
 	a.version = version
 	root := newRoot(a)
-	root.SetArgs(args)
+	root.SetArgs(dockerWords(root, args))
 	return a.finish(root.ExecuteContext(ctx))
 }
 
@@ -61,14 +61,22 @@ Start with:
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "`URL` of the server (default $BOTHY_URL, then the credentials file)")
 	flags.BoolVar(&a.json, "json", false, "print exactly what the API returned")
+	flags.VarP((*format)(&a.json), "output", "o", "`format` of what is printed: json or table")
 	flags.BoolVar(&a.noColor, "no-color", false, "print without colours (also $NO_COLOR)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
 	root.SetHelpCommand(newHelp(root))
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	for _, f := range commands() {
-		root.AddCommand(f(a))
+	for _, r := range rooms() {
+		root.AddGroup(&cobra.Group{ID: r.title, Title: r.title + ":"})
+		for _, f := range r.of {
+			cmd := f(a)
+			cmd.GroupID = r.title
+			root.AddCommand(cmd)
+		}
 	}
+	root.SetHelpCommandGroupID("Server")
+	root.SetCompletionCommandGroupID("Server")
 	a.addCompletion(root)
 	return root
 }
@@ -92,16 +100,19 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// commands lists the commands in the order in which a person needs them.
-func commands() []func(*app) *cobra.Command {
-	return []func(*app) *cobra.Command{
-		newUp, newDown,
-		newACP, newAgent, newAgents, newAudit, newBench, newConsole, newE2B, newHost, newLink, newMCP, newMove, newProject, newServe, newUsage, newBudget, newWebhook,
-		newDoctor, newMigrate,
-		newRun, newCreate, newList, newGet, newRemove, newExec, newShells, newCode, newContext, newCopy, newFiles,
-		newTemplate, newToken,
-		newShell, newProcesses, newProcess, newWait, newLogs, newMetrics, newForward,
-		newUpdate, newPause, newResume, newRestart, newSnapshot, newSnapshots, newFork, newRollback,
-		newNetwork, newEvents, newLimits, newVersion,
+// room is a group of commands in the help, with its commands in the order in which a person needs them.
+type room struct {
+	title string
+	of    []func(*app) *cobra.Command
+}
+
+func rooms() []room {
+	return []room{
+		{"Sandboxes", []func(*app) *cobra.Command{newRun, newCreate, newList, newGet, newUpdate, newRemove, newPause, newResume, newRestart, newSnapshot, newSnapshots, newFork, newRollback}},
+		{"Files and code", []func(*app) *cobra.Command{newExec, newShell, newShells, newWait, newCode, newContext, newCopy, newFiles, newProcesses, newProcess, newLogs, newMetrics}},
+		{"Templates", []func(*app) *cobra.Command{newTemplate}},
+		{"Network", []func(*app) *cobra.Command{newNetwork, newForward, newLink, newOpen}},
+		{"Agents", []func(*app) *cobra.Command{newAgent, newAgents, newACP, newMCP, newE2B}},
+		{"Server", []func(*app) *cobra.Command{newUp, newDown, newConsole, newDoctor, newServe, newMigrate, newHost, newMove, newToken, newProject, newUsage, newBudget, newAudit, newEvents, newWebhook, newLimits, newBench, newVersion}},
 	}
 }

@@ -40,7 +40,7 @@ is 1.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&req.Language, "language", "l", "", "python, javascript or bash (default python, or the context's)")
 	flags.StringVarP(&req.ContextID, "context", "c", "", "`context` to run it in (default the language's own)")
-	flags.Float64Var(&req.TimeoutSeconds, "timeout", 0, "`seconds` after which it is interrupted (default none)")
+	fractionVar(flags, &req.TimeoutSeconds, "timeout", "`time` after which it is interrupted, as in 1.5s or 5m (default never)")
 	flags.StringArrayVarP(&env, "env", "e", nil, "environment variable, as `KEY=VALUE` (repeatable)")
 	flags.StringVar(&save, "save", "", "`folder` in which to keep images and the like that are displayed")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) (err error) {

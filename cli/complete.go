@@ -164,6 +164,7 @@ var arguments = map[string]struct {
 	"bothy ps":                  {[]source{liveOnes}, false},
 	"bothy logs":                {[]source{liveOnes}, false},
 	"bothy metrics":             {[]source{liveOnes}, false},
+	"bothy open":                {[]source{liveOnes}, false},
 	"bothy forward":             {[]source{liveOnes}, false},
 	"bothy code":                {[]source{liveOnes}, false},
 	"bothy shell create":        {[]source{liveOnes}, false},

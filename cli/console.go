@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,8 +15,9 @@ import (
 func newConsole(a *app) *cobra.Command {
 	var noOpen bool
 	cmd := &cobra.Command{
-		Use:   "console",
-		Short: "Open the console in a browser",
+		Use:        "console",
+		SuggestFor: []string{"dashboard", "ui"},
+		Short:      "Open the console in a browser",
 		Long: `Print a link to the server's console, and open it in a browser if there is a
 display. The link logs in with the rights of the API key in use. It works once,
 within a minute, and does not contain the key.`,
@@ -36,8 +35,8 @@ within a minute, and does not contain the key.`,
 		if err != nil {
 			return err
 		}
-		if !noOpen && (os.Getenv("DISPLAY") != "" || os.Getenv("WAYLAND_DISPLAY") != "") {
-			_ = exec.Command("xdg-open", link.URL).Start() // the link is printed all the same
+		if !noOpen {
+			browse(link.URL)
 		}
 		return a.show(link, func(w io.Writer) { fmt.Fprintln(w, link.URL) })
 	}

@@ -40,6 +40,11 @@ func (a *app) copy(ctx context.Context, s *session, sources []string, to, user s
 		return err
 	}
 	dst := parsePlace(to)
+	for _, id := range []*string{&remote, &dst.sandbox} {
+		if *id, err = s.sandboxNamed(ctx, *id); err != nil {
+			return err
+		}
+	}
 	switch {
 	case remote == "" && dst.sandbox == "":
 		return usagef("Write a path in a sandbox as SANDBOX:PATH.", "neither side is in a sandbox")

@@ -35,6 +35,11 @@ The network is off unless --network says otherwise.`,
 		if err != nil {
 			return err
 		}
+		if req.SnapshotID != "" {
+			if req.SnapshotID, err = s.snapshotNamed(ctx, req.SnapshotID, ""); err != nil {
+				return err
+			}
+		}
 		sandbox, err := a.create(ctx, s, req)
 		if err != nil {
 			return err

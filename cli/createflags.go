@@ -1,11 +1,8 @@
 package cli
 
 import (
-	"errors"
 	"os"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -45,11 +42,11 @@ func (f *createFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.name, "name", "", "`name` of the sandbox")
 	flags.StringVar(&f.size, "size", "", "named `size`: small, medium or large, instead of numbers")
 	flags.Float64Var(&f.cpu, "cpu", 0, "`number` of processors (default 1)")
-	flags.IntVar(&f.memory, "memory", 0, "memory in `MiB` (default 512)")
-	flags.IntVar(&f.disk, "disk", 0, "disk in `MiB` (default 2048)")
-	flags.IntVar(&f.timeout, "timeout", 0, "`seconds` until the sandbox ends, 0 for never (default 600)")
+	mebibytesVar(flags, &f.memory, "memory", "`size` of the memory, as in 512m or 2g (default 512m)")
+	mebibytesVar(flags, &f.disk, "disk", "`size` of the disk, as in 2g (default 2g)")
+	secondsVar(flags, &f.timeout, "timeout", "`time` until the sandbox ends, as in 90s or 2h, 0 for never (default 10m)")
 	flags.StringVar(&f.onTimeout, "on-timeout", "", "`what` happens then: terminate or pause (default terminate)")
-	flags.IntVar(&f.idle, "idle", 0, "pause after so many idle `seconds`")
+	secondsVar(flags, &f.idle, "idle", "pause after an idle `time`, as in 5m (default never)")
 	flags.BoolVar(&f.resume, "auto-resume", false, "resume on the next request when paused")
 	flags.Var(&f.every, "checkpoint", "take a checkpoint every `interval` while it runs, as in 60s (default never)")
 	flags.StringVar(&f.onLoss, "on-host-loss", "", "`what` happens to it when its host is lost: pause, resume or fail (default pause)")
@@ -131,29 +128,3 @@ func keyValues(flag string, words []string) (map[string]string, error) {
 	}
 	return m, nil
 }
-
-// interval is a flag's number of seconds, given as such or as in 60s, 5m or 1h.
-type interval int
-
-// Set implements pflag.Value.
-func (i *interval) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if n, nerr := strconv.Atoi(text); nerr == nil {
-		d, err = time.Duration(n)*time.Second, nil
-	}
-	if err != nil || d < 0 || d%time.Second != 0 {
-		return errors.New("give seconds, or a whole number of them as in 60s or 5m")
-	}
-	*i = interval(d / time.Second)
-	return nil
-}
-
-func (i *interval) String() string {
-	if *i == 0 {
-		return ""
-	}
-	return strconv.Itoa(int(*i))
-}
-
-// Type implements pflag.Value.
-func (i *interval) Type() string { return "interval" }

@@ -29,6 +29,11 @@ with the code of what they ran, and with 127 if there is no such command.
 ` + "`bothy completion bash`" + ` (or zsh, fish, powershell) prints a script for your shell, with
 which the Tab key completes commands, ids, templates and modes.
 
+Wherever a command takes the id of a sandbox, a snapshot or a key, it takes a name too; if
+several have the name, an error lists their ids. Times are given as in 90s, 10m, 2h or 7d, and
+sizes as in 512m or 2g; a bare number is seconds, or MiB. On a terminal tables have colours and
+are cut to its width; in a pipe they are whole.
+
 The server's URL and the key come from ` + "`--url`, `BOTHY_URL` and `BOTHY_API_KEY`" + `,
 or else from ` + "`~/.config/bothy/credentials.json`, which `bothy up` and `bothy serve`" + ` write
 (below ` + "`$XDG_CONFIG_HOME`" + ` if that is set).

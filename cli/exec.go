@@ -14,6 +14,7 @@ import (
 
 func newExec(a *app) *cobra.Command {
 	var f execFlags
+	var tty bool
 	cmd := &cobra.Command{
 		Use:   "exec SANDBOX [flags] -- COMMAND…",
 		Short: "Run a command in a sandbox; exits with its code",
@@ -32,10 +33,11 @@ several words are run as they are.`,
 	flags := cmd.Flags()
 	f.add(flags)
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable, as `KEY=VALUE` (repeatable)")
-	flags.Float64Var(&f.timeout, "timeout", 0, "`seconds` after which the command is killed (default none)")
+	fractionVar(flags, &f.timeout, "timeout", "`time` after which the command is killed, as in 1.5s or 5m (default never)")
 	flags.BoolVar(&f.keep, "keep-running", false, "keep the command running when Ctrl-C, or a lost connection, ends this one")
 	flags.BoolVar(&f.merge, "merge-stderr", false, "write standard error to standard output, in order")
 	flags.BoolVarP(&f.background, "background", "d", false, "start the command, print its pid and leave")
+	flags.BoolVarP(&tty, "tty", "t", false, "run the command on a terminal, as bothy sh does; also -it")
 	takesCommand(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		words, err := commandAfter(cmd, args)
@@ -49,6 +51,14 @@ several words are run as they are.`,
 		s, err := a.connect()
 		if err != nil {
 			return err
+		}
+		if args, err = s.named(cmd.Context(), cmd, args); err != nil {
+			return err
+		}
+		if tty && !f.background && !a.json {
+			return a.shell(cmd.Context(), s, args[0], bothy.TerminalRequest{
+				Command: bothy.Command{Line: shellLine(words)}, User: req.User, Cwd: req.Cwd, Env: terminalEnv(req.Env),
+			})
 		}
 		if f.background {
 			return a.execBackground(cmd.Context(), s, args[0], req)

@@ -23,7 +23,7 @@ func newFork(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVarP(&req.Count, "count", "n", 1, "`number` of copies")
 	flags.StringVar(&req.Name, "name", "", "`name` of the copies; several are numbered")
-	flags.IntVar(&timeout, "timeout", 0, "`seconds` until the copies end, 0 for never (default that of the original)")
+	secondsVar(flags, &timeout, "timeout", "`time` until the copies end, as in 90s or 2h, 0 for never (default that of the original)")
 	flags.StringArrayVarP(&env, "env", "e", nil, "environment variable for new commands, as `KEY=VALUE` (repeatable)")
 	flags.StringArrayVar(&metadata, "metadata", nil, "metadata, as `KEY=VALUE` (repeatable)")
 	flags.BoolVar(&req.Secrets, "secrets", false, "give the copies the secrets of the original, too")

@@ -14,6 +14,7 @@ import (
 func newGet(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "get SANDBOX",
+		Aliases: []string{"inspect", "status"},
 		Short:   "Show one sandbox, in any state",
 		Example: `  bothy get sbx4f2a` + "\n" + `  bothy get sbx4f2a --json`,
 		Args:    usage(cobra.ExactArgs(1)),
@@ -52,8 +53,16 @@ func printSandbox(w io.Writer, s *bothy.Sandbox) {
 		"host labels", pairs(s.HostLabels),
 		"env", pairs(s.Env),
 		"metadata", pairs(s.Metadata),
-		"from snapshot", s.ParentSnapshotID,
+		"parent", parentText(s),
+		"parent snapshot", s.ParentSnapshotID,
 	)
+}
+
+func parentText(s *bothy.Sandbox) string {
+	if s.ForkedAt == nil {
+		return s.ParentSandboxID
+	}
+	return fmt.Sprintf("%s, as it was at %s", s.ParentSandboxID, stamp(s.ForkedAt))
 }
 
 func engineText(s *bothy.Sandbox) string {

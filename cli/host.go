@@ -176,7 +176,7 @@ that run before a server is stopped. A host that is named stays as it is until u
 		Args:    usage(cobra.MaximumNArgs(1)),
 	}
 	cmd.Flags().BoolVar(&self, "self", false, "drain the host that answers, until its server is started again")
-	cmd.Flags().DurationVar(&deadline, "deadline", 0, "give up after this time, and leave what has not moved")
+	timeVar(cmd.Flags(), &deadline, "deadline", 0, "give up after this time, and leave what has not moved")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		if self == (len(args) == 1) {
 			return usageError(cmd, errors.New("name one host, or give --self"))

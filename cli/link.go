@@ -45,13 +45,12 @@ redirected.`,
 	}
 	cmd.Flags().BoolVar(&webhook, "webhook", false, "make a link for programs that send requests of their own")
 	cmd.Flags().BoolVar(&req.KeepHost, "keep-host", false, "let the server see the link's host name, instead of localhost and its port")
-	cmd.Flags().DurationVar(&req.For, "expires", time.Hour, "how long the link can be used, a `time` as in 24h, of seven days at most")
+	timeVar(cmd.Flags(), &req.For, "expires", time.Hour, "how long the link can be used, a `time` as in 24h, of seven days at most")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
-		port, err := strconv.ParseUint(args[1], 10, 16)
-		if err != nil || port == 0 {
-			return usagef("Give a number from 1 to 65535.", "%q is not a port", args[1])
+		var err error
+		if req.Port, err = portNumber(args[1]); err != nil {
+			return err
 		}
-		req.Port = int(port)
 		if webhook {
 			req.Kind = bothy.LinkWebhook
 		}
@@ -62,6 +61,14 @@ redirected.`,
 		return a.show(link, func(w io.Writer) { fmt.Fprintln(w, link.URL) })
 	})
 	return cmd
+}
+
+func portNumber(text string) (int, error) {
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || port == 0 {
+		return 0, usagef("Give a number from 1 to 65535.", "%q is not a port", text)
+	}
+	return int(port), nil
 }
 
 func newLinkList(a *app) *cobra.Command {

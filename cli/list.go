@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +16,7 @@ import (
 
 type listFlags struct {
 	quiet, all bool
+	watch      bool
 	states     []string
 	labels     []string
 	name       string
@@ -24,9 +28,9 @@ func newList(a *app) *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use:     "ls",
-		Aliases: []string{"list"},
-		Short:   "List sandboxes",
-		Long:    `List sandboxes, newest first. Ended ones are shown with --all.`,
+		Aliases: []string{"list"}, SuggestFor: []string{"containers", "machines"},
+		Short: "List sandboxes",
+		Long:  `List sandboxes, newest first. Ended ones are shown with --all.`,
 		Example: `  bothy ls
   bothy ls --state paused -l run=17
   bothy rm $(bothy ls -q)`,
@@ -38,12 +42,16 @@ func newList(a *app) *cobra.Command {
 	flags.StringSliceVar(&f.states, "state", nil, "show only sandboxes in this `state` (repeatable)")
 	flags.StringArrayVarP(&f.labels, "label", "l", nil, "show only sandboxes with this metadata, `KEY=VALUE` (repeatable)")
 	flags.StringVar(&f.name, "name", "", "show only sandboxes of this `name`")
+	flags.BoolVarP(&f.watch, "watch", "w", false, "print the list anew every two seconds, until Ctrl-C")
 	flags.IntVar(&f.limit, "limit", 0, "with --json, the `size` of the page")
 	flags.StringVar(&f.cursor, "cursor", "", "with --json, the page to print: the `next_cursor` of the page before")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, _ []string) error {
 		filter, err := f.filter()
 		if err != nil {
 			return err
+		}
+		if f.watch {
+			return a.watchList(ctx, s, filter, f.quiet)
 		}
 		return a.list(ctx, s, filter, f.quiet)
 	})
@@ -61,6 +69,41 @@ func (f *listFlags) filter() (bothy.SandboxFilter, error) {
 	var err error
 	filter.Metadata, err = keyValues("-l", f.labels)
 	return filter, err
+}
+
+// watchInterval is how often a list that is watched is read.
+const watchInterval = 2 * time.Second
+
+// watchList prints the list again and again until ctx ends; on a terminal in its place.
+func (a *app) watchList(ctx context.Context, s *session, filter bothy.SandboxFilter, quiet bool) error {
+	for {
+		if to, drawn := a.screen().(screen); drawn && !a.json && !quiet {
+			all, err := allSandboxes(ctx, s, filter)
+			if err != nil {
+				return watched(ctx, err)
+			}
+			var page bytes.Buffer
+			to.Writer = &page
+			printSandboxes(to, all)
+			// Each line is cleared to its end, and then what is below: so nothing flickers.
+			fmt.Fprint(a.stdout, "\x1b[H"+strings.ReplaceAll(page.String(), "\n", "\x1b[K\n")+"\x1b[J")
+		} else if err := a.list(ctx, s, filter, quiet); err != nil {
+			return watched(ctx, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchInterval):
+		}
+	}
+}
+
+// watched is no error where Ctrl-C has ended the last call.
+func watched(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // list prints one page with --json, as the API does, and all pages otherwise.
@@ -82,7 +125,7 @@ func (a *app) list(ctx context.Context, s *session, filter bothy.SandboxFilter, 
 		}
 		return nil
 	}
-	printSandboxes(a.stdout, all)
+	printSandboxes(a.screen(), all)
 	return nil
 }
 

@@ -24,7 +24,7 @@ seconds. Without a sandbox, show the latest measurement of each running one. At
 most the last half hour is kept, since the sandbox was last started or resumed.`,
 		Args: usage(cobra.MaximumNArgs(1)),
 	}
-	cmd.Flags().DurationVar(&since, "since", 0, "show earlier measurements, a `time` back as in 10m")
+	timeVar(cmd.Flags(), &since, "since", 0, "show earlier measurements, a `time` back as in 10m")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		if len(args) == 0 {
 			if since > 0 {

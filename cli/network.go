@@ -151,7 +151,7 @@ With --json each decision is printed as the API sent it, one a line.`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep following until interrupted")
-	cmd.Flags().DurationVar(&since, "since", 0, "how far to look back, a `time` as in 10m (default all that is held)")
+	timeVar(cmd.Flags(), &since, "since", 0, "how far to look back, a `time` as in 10m (default all that is held)")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		var from time.Time
 		if since > 0 {

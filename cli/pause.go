@@ -13,8 +13,9 @@ import (
 func newPause(a *app) *cobra.Command {
 	var options bothy.PauseOptions
 	cmd := &cobra.Command{
-		Use:   "pause SANDBOX",
-		Short: "Freeze a sandbox, and print the id of its snapshot",
+		Use:        "pause SANDBOX",
+		SuggestFor: []string{"stop", "suspend", "freeze"},
+		Short:      "Freeze a sandbox, and print the id of its snapshot",
 		Long: `Freeze a sandbox: its memory, its processes and its files. It stays in the list,
 and takes neither CPU nor memory until it is resumed.
 
@@ -38,8 +39,9 @@ store the command ends when it is in the server's object storage as well.`,
 func newResume(a *app) *cobra.Command {
 	var options bothy.ResumeOptions
 	cmd := &cobra.Command{
-		Use:   "resume SANDBOX|SNAPSHOT",
-		Short: "Wake a paused sandbox, exactly where it was",
+		Use:     "resume SANDBOX|SNAPSHOT",
+		Aliases: []string{"unpause", "start"},
+		Short:   "Wake a paused sandbox, exactly where it was",
 		Long: `Resume a paused sandbox with its memory and processes. If only its files could be
 kept, it says so on standard error, with the reason.
 

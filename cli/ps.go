@@ -20,7 +20,12 @@ func newProcesses(a *app) *cobra.Command {
 		Long: `List commands that were started through the API, and are running or have ended
 with their output still buffered. With --all, also every process in the sandbox,
 and what it uses.`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("`bothy ls` lists the sandboxes.", "name the sandbox whose processes to list")
+			}
+			return usage(cobra.ExactArgs(1))(cmd, args)
+		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also list every process in the sandbox")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {

@@ -15,9 +15,9 @@ func newRemove(a *app) *cobra.Command {
 	var labels []string
 	cmd := &cobra.Command{
 		Use:     "rm SANDBOX…",
-		Aliases: []string{"terminate"},
-		Short:   "Terminate sandboxes",
-		Long:    `Terminate sandboxes. Their processes and files are lost; their snapshots stay.`,
+		Aliases: []string{"terminate", "kill", "destroy", "delete"}, SuggestFor: []string{"stop"},
+		Short: "Terminate sandboxes",
+		Long:  `Terminate sandboxes. Their processes and files are lost; their snapshots stay.`,
 		Example: `  bothy rm sbx4f2a
   bothy rm -l run=17
   bothy rm --all`,

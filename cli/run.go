@@ -3,18 +3,21 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/template"
 )
 
 func newRun(a *app) *cobra.Command {
 	var create createFlags
 	var f execFlags
 	var files []string
+	var tty, remove bool
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND…",
 		Short: "Run one command in a new sandbox; exits with its code",
@@ -23,31 +26,65 @@ written, and terminate the sandbox, whatever happens. Standard input is passed
 on unless it is a terminal; Ctrl-C ends everything.
 
 One word is a line for the shell (bash -lc, or sh -lc where there is no bash);
-several words are run as they are.`,
+several words are run as they are.
+
+As with docker run, -it gives the command a terminal, or opens a shell where
+there is no command, and the template may stand before the command if it is a
+built-in one, or -- follows it.`,
 		Example: `  bothy run -- python3 -c 'print(sum(range(10)))'
   bothy run -t node-22 --network restricted -- npm view left-pad version
   bothy run -v ./data.csv:/workspace/data.csv -v ./src:/workspace/src -- python3 src/main.py
-  echo 'print(1)' | bothy run -- python3 -`,
+  echo 'print(1)' | bothy run -- python3 -
+  bothy run -it --rm debian-12 bash`,
 		Args: usage(cobra.ArbitraryArgs),
 	}
 	create.add(cmd.Flags())
 	f.add(cmd.Flags())
 	cmd.Flags().StringArrayVarP(&files, "volume", "v", nil, "file or folder to copy in first, as `HOST_FILE:PATH` (repeatable)")
+	cmd.Flags().BoolVar(&tty, "tty", false, "run the command on a terminal, or open a shell; also -it")
+	cmd.Flags().BoolVar(&remove, "rm", true, "terminate the sandbox in the end, which is always done")
+	_ = cmd.Flags().MarkHidden("rm")
 	takesCommand(cmd)
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
-		execReq, err := f.request(args)
-		if err != nil {
-			return err
+		if !remove {
+			return usagef("Use `bothy create` and `bothy exec` to keep it.", "run always terminates the sandbox in the end")
+		}
+		if create.template == "" && create.snapshot == "" && len(args) > 0 && cmd.ArgsLenAtDash() != 0 &&
+			(slices.Contains(template.BuiltIn(), args[0]) || len(args) > 1 && args[1] == "--") {
+			create.template = args[0]
+			if args = args[1:]; len(args) > 0 && args[0] == "--" {
+				args = args[1:]
+			}
 		}
 		createReq, err := create.request(cmd.Flags())
 		if err != nil {
 			return err
 		}
+		if createReq.SnapshotID != "" {
+			if createReq.SnapshotID, err = s.snapshotNamed(ctx, createReq.SnapshotID, ""); err != nil {
+				return err
+			}
+		}
 		copies, err := parseVolumes(files)
 		if err != nil {
 			return err
 		}
-		return a.run(ctx, s, createReq, copies, execReq, f.input)
+		if tty {
+			env, err := keyValues("--env", f.env)
+			if err != nil {
+				return err
+			}
+			req := bothy.TerminalRequest{User: f.user, Cwd: f.cwd, Env: terminalEnv(env)}
+			if len(args) > 0 {
+				req.Command = bothy.Command{Line: shellLine(args)}
+			}
+			return a.newSandboxShell(ctx, s, createReq, copies, req)
+		}
+		execReq, err := f.request(args)
+		if err != nil {
+			return err
+		}
+		return a.inNew(ctx, s, createReq, copies, execReq.User, func(id string) error { return a.exec(ctx, s, id, execReq, f.input) })
 	})
 	return cmd
 }
@@ -67,8 +104,8 @@ func parseVolumes(words []string) ([]volume, error) {
 	return list, nil
 }
 
-// run is the whole life of a sandbox that runs one command.
-func (a *app) run(ctx context.Context, s *session, create bothy.SandboxCreate, copies []volume, exec bothy.ExecRequest, input bool) (err error) {
+// inNew is the whole life of a sandbox that something is done in.
+func (a *app) inNew(ctx context.Context, s *session, create bothy.SandboxCreate, copies []volume, user string, do func(id string) error) (err error) {
 	// The creation is not interrupted: its answer has the id that must be terminated.
 	sandbox, err := a.create(context.WithoutCancel(ctx), s, create)
 	if err != nil {
@@ -79,13 +116,13 @@ func (a *app) run(ctx context.Context, s *session, create bothy.SandboxCreate, c
 			err = endErr
 		}
 	}()
-	up := &uploader{app: a, session: s, id: sandbox.ID, user: exec.User}
+	up := &uploader{app: a, session: s, id: sandbox.ID, user: user}
 	for _, c := range copies {
 		if err := up.put(ctx, []string{c.from}, c.to); err != nil {
 			return interrupted(ctx, err)
 		}
 	}
-	return a.exec(ctx, s, sandbox.ID, exec, input)
+	return do(sandbox.ID)
 }
 
 // terminate ends a sandbox although the command may have been interrupted.

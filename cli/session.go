@@ -46,6 +46,9 @@ func (a *app) do(f action) func(*cobra.Command, []string) error {
 		if err != nil {
 			return err
 		}
+		if args, err = s.named(cmd.Context(), cmd, args); err != nil {
+			return err
+		}
 		return f(cmd.Context(), s, args)
 	}
 }

@@ -18,25 +18,39 @@ import (
 func newShell(a *app) *cobra.Command {
 	var req bothy.TerminalRequest
 	var env []string
+	var template string
 	cmd := &cobra.Command{
-		Use:   "sh SANDBOX [flags] [-- COMMAND…]",
-		Short: "Open a shell in a sandbox; exits with its code",
+		Use:     "sh [SANDBOX] [flags] [-- COMMAND…]",
+		Aliases: []string{"ssh", "attach"},
+		Short:   "Open a shell in a sandbox; exits with its code",
 		Long: `Open a shell in a sandbox, or run a command on a terminal of its own. The
-window may be resized; Ctrl-C and the like reach what runs inside.`,
-		Example: `  bothy sh sbx4f2a
+window may be resized; Ctrl-C and the like reach what runs inside.
+
+Without SANDBOX a new one is created, from --template, and terminated when the
+shell ends.`,
+		Example: `  bothy sh
+  bothy sh -t node-22
+  bothy sh sbx4f2a
   bothy sh -u root sbx4f2a
   bothy sh sbx4f2a -- top`,
-		Args: usage(cobra.MinimumNArgs(1)),
+		Args: usage(cobra.ArbitraryArgs),
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&req.User, "user", "u", "", "`user` that runs the shell (default user)")
 	flags.StringVarP(&req.Cwd, "cwd", "w", "", "`folder` to start in (default /workspace)")
 	flags.StringArrayVarP(&env, "env", "e", nil, "environment variable, as `KEY=VALUE` (repeatable)")
+	flags.StringVarP(&template, "template", "t", "", "`template` of the new sandbox, without SANDBOX (default python-3.12)")
 	takesCommand(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		words, err := commandAfter(cmd, args)
-		if err != nil {
-			return err
+		words, made := args, len(args) == 0 || cmd.ArgsLenAtDash() == 0
+		if !made {
+			var err error
+			if words, err = commandAfter(cmd, args); err != nil {
+				return err
+			}
+			if template != "" {
+				return usagef("Leave one of them out.", "--template is for a new sandbox, and %s was named", args[0])
+			}
 		}
 		extra, err := keyValues("--env", env)
 		if err != nil {
@@ -50,9 +64,27 @@ window may be resized; Ctrl-C and the like reach what runs inside.`,
 		if err != nil {
 			return err
 		}
+		if made {
+			return a.newSandboxShell(cmd.Context(), s, bothy.SandboxCreate{Template: template}, nil, req)
+		}
+		if args, err = s.named(cmd.Context(), cmd, args); err != nil {
+			return err
+		}
 		return a.shell(cmd.Context(), s, args[0], req)
 	}
 	return cmd
+}
+
+// newSandboxShell opens a shell in a new sandbox, which ends with it.
+func (a *app) newSandboxShell(ctx context.Context, s *session, create bothy.SandboxCreate, copies []volume, req bothy.TerminalRequest) error {
+	if !term.IsTerminal(int(a.stdin.Fd())) {
+		return noTerminal()
+	}
+	return a.inNew(ctx, s, create, copies, req.User, func(id string) error { return a.shell(ctx, s, id, req) })
+}
+
+func noTerminal() error {
+	return usagef("Use bothy exec to run a command without a terminal.", "standard input is not a terminal")
 }
 
 // shellLine makes one line of words; a single word is already a line.
@@ -85,7 +117,7 @@ func terminalEnv(extra map[string]string) map[string]string {
 func (a *app) shell(ctx context.Context, s *session, id string, req bothy.TerminalRequest) error {
 	fd := int(a.stdin.Fd())
 	if !term.IsTerminal(fd) {
-		return usagef("Use bothy exec to run a command without a terminal.", "standard input is not a terminal")
+		return noTerminal()
 	}
 	var err error
 	if req.Cols, req.Rows, err = term.GetSize(fd); err != nil {

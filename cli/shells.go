@@ -57,7 +57,7 @@ One word is a line for bash; several words are run as they are.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&shell, "shell", "s", bothy.DefaultShell, "id of the `shell`")
-	flags.Float64Var(&req.TimeoutSeconds, "timeout", 0, "`seconds` after which the command is ended, and not the shell (default none)")
+	fractionVar(flags, &req.TimeoutSeconds, "timeout", "`time` after which the command is ended, and not the shell, as in 1.5s or 5m (default never)")
 	takesCommand(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		words, err := commandAfter(cmd, args)
@@ -70,6 +70,9 @@ One word is a line for bash; several words are run as they are.`,
 		req.Command = shellLine(words)
 		s, err := a.connect()
 		if err != nil {
+			return err
+		}
+		if args, err = s.named(cmd.Context(), cmd, args); err != nil {
 			return err
 		}
 		if a.json {

@@ -14,9 +14,10 @@ import (
 func newSnapshot(a *app) *cobra.Command {
 	var req bothy.SnapshotCreate
 	cmd := &cobra.Command{
-		Use:   "snapshot SANDBOX",
-		Short: "Take a snapshot of a running sandbox, and print its id",
-		Args:  usage(cobra.ExactArgs(1)),
+		Use:        "snapshot SANDBOX",
+		SuggestFor: []string{"commit", "checkpoint"},
+		Short:      "Take a snapshot of a running sandbox, and print its id",
+		Args:       usage(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().BoolVar(&req.FilesOnly, "files-only", false, "keep the files, without memory and processes")
 	cmd.Flags().StringVar(&req.Name, "name", "", "`name` of the snapshot")
@@ -40,7 +41,7 @@ func waitFlag(cmd *cobra.Command, wait *bothy.Durable) {
 func newSnapshotDiff(a *app) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "diff OLD NEW",
+		Use:   "diff SNAPSHOT SNAPSHOT",
 		Short: "List the files that differ between two snapshots",
 		Long: `List the files that differ from one snapshot to another: A is added, M is
 changed, D is removed. A file of which only the times differ is not listed.`,
@@ -117,7 +118,7 @@ func (a *app) snapshots(ctx context.Context, s *session, filter bothy.SnapshotFi
 		}
 		all = append(all, page.Items...)
 		if page.NextCursor == "" || page.NextCursor == filter.Cursor {
-			printSnapshots(a.stdout, all)
+			printSnapshots(a.screen(), all)
 			return nil
 		}
 		filter.Cursor = page.NextCursor

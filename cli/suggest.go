@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,9 +27,58 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 	return usagef(hint, "unknown command %q for %q", args[0], cmd.CommandPath())
 }
 
+// format is --json in kubectl's and docker's words.
+type format bool
+
+func (f *format) Set(text string) error {
+	if text != "json" && text != "table" {
+		return fmt.Errorf("it is json or table")
+	}
+	*f = text == "json"
+	return nil
+}
+
+func (f *format) String() string { return "" }
+
+func (f *format) Type() string { return "format" }
+
+// dockerWords writes -it of run, whose -t is the template's, as --tty, up to the first word of the command.
+func dockerWords(root *cobra.Command, args []string) []string {
+	args = slices.Clone(args)
+	cmd := root
+	for i := 0; i < len(args); i++ {
+		switch arg := args[i]; {
+		case arg == "--" || !strings.HasPrefix(arg, "-") && cmd != root:
+			return args
+		case !strings.HasPrefix(arg, "-"):
+			if cmd, _, _ = root.Find([]string{arg}); cmd.Name() != "run" {
+				return args
+			}
+		case cmd != root && (arg == "-it" || arg == "-ti"):
+			args[i] = "--tty"
+		case takesNext(cmd, arg):
+			i++
+		}
+	}
+	return args
+}
+
+// takesNext reports whether the value of a flag is the next word.
+func takesNext(cmd *cobra.Command, arg string) bool {
+	var flag *pflag.Flag
+	if name, long := strings.CutPrefix(arg, "--"); long {
+		flag = cmd.Flag(name)
+	} else if len(arg) == 2 {
+		if flag = cmd.Flags().ShorthandLookup(arg[1:]); flag == nil {
+			flag = cmd.Root().PersistentFlags().ShorthandLookup(arg[1:])
+		}
+	}
+	return flag != nil && flag.NoOptDefVal == ""
+}
+
 // valueKinds describes the values of flags, by their types.
 var valueKinds = map[string]string{
-	"int": "a whole number", "float64": "a number", "bool": "true or false", "duration": "a time such as 90s, 10m or 24h",
+	"int": "a whole number", "float64": "a number", "bool": "true or false", "time": "a time such as 90s, 10m, 24h or 7d", "interval": "a time in whole seconds, such as 90s, 10m, 24h or 7d", "size": "a size such as 512m or 2g", "format": "json or table",
 }
 
 // flagDetail explains what is wrong with a flag. The library's own message names Go functions.

@@ -28,9 +28,12 @@ templates of the operator's project are for all projects.`,
 	cmd.Flags().StringVar(&from, "from", "", "`sandbox` to make it from")
 	cmd.Flags().BoolVar(&req.Memory, "memory", false, "keep the running processes, too")
 	cmd.Flags().StringVar(&req.Description, "description", "", "what the template is for")
-	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
+	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) (err error) {
 		if from == "" {
 			return usageError(cmd, errors.New("--from is needed: the sandbox to make it from"))
+		}
+		if from, err = s.sandboxNamed(ctx, from); err != nil {
+			return err
 		}
 		req.Name = args[0]
 		t, err := s.capturer.CreateTemplate(ctx, from, req)

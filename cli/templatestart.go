@@ -20,10 +20,10 @@ func (f *startFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.ready, "ready", "", "`when` that program may be used: a port, a URL in the sandbox, the absolute path of a file, or a command that succeeds")
 	flags.StringVar(&f.want.User, "start-user", "", "`user` who runs it")
 	flags.StringVar(&f.want.Cwd, "start-cwd", "", "`folder` in which it starts")
-	flags.IntVar(&f.want.TimeoutSeconds, "start-timeout", 0, "`seconds` that it may take to be ready (default 60)")
+	secondsVar(flags, &f.want.TimeoutSeconds, "start-timeout", "`time` that it may take to be ready, as in 2m (default 1m)")
 	flags.Float64Var(&f.want.CPU, "start-cpu", 0, "`number` of processors of sandboxes that do not request any (default 1)")
-	flags.IntVar(&f.want.MemoryMB, "start-memory", 0, "memory of sandboxes with it, in `MiB` (default 512)")
-	flags.IntVar(&f.want.DiskMB, "start-disk", 0, "disk of sandboxes with it, in `MiB` (default 2048)")
+	mebibytesVar(flags, &f.want.MemoryMB, "start-memory", "`size` of the memory of sandboxes with it, as in 1g (default 512m)")
+	mebibytesVar(flags, &f.want.DiskMB, "start-disk", "`size` of the disk of sandboxes with it, as in 4g (default 2g)")
 }
 
 // read returns the request in the flags, or nil.

@@ -36,7 +36,7 @@ templates.`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&scopes, "scope", defaultScopes, "`scope` of what the key may do (repeatable)")
-	flags.DurationVar(&expires, "expires", 0, "how long the key is valid, a `time` as in 24h (default for ever)")
+	timeVar(flags, &expires, "expires", 0, "how long the key is valid, a `time` as in 24h (default for ever)")
 	flags.BoolVar(&req.E2B, "e2b", false, "create a key in the format that E2B's SDKs require")
 	flags.StringVar(&req.ProjectID, "project", "", "`project` of the key (default your own)")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {

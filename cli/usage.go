@@ -81,7 +81,7 @@ With --json each page of the answer is printed as the API sent it, one a line.`,
 		case table:
 			return usagecsv.Write(a.stdout, all)
 		}
-		printUsage(a.stdout, all)
+		printUsage(a.screen(), all)
 		return nil
 	})
 	return cmd
