@@ -120,7 +120,7 @@ export class Files {
 
   /**
    * Writes a file, creating the folders above it. An existing file keeps its owner, mode and other names.
-   * A reader sees the old content or the new, never half of it, except of a file that has several names or another owner.
+   * Programs that watch it or have it open see the change; a reader may for a moment see old and new content mixed, unless `atomic` is set.
    */
   async write(path: string, content: FileContent, options: WriteOptions = {}): Promise<FileInfo> {
     return this.#put(path, toBody(content), options);
