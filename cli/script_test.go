@@ -83,7 +83,6 @@ func setup(env *testscript.Env) error {
 	env.Setenv("BOTHY", program)
 	// With the race detector every program otherwise waits for a second at its end.
 	env.Setenv("GORACE", "atexit_sleep_ms=0")
-	env.Setenv("BOTHY_TEMPLATES", os.Getenv("BOTHY_TEMPLATES"))
 	address, taken, err := freeport.Take("127.0.0.1")
 	if err != nil {
 		return err
@@ -97,10 +96,14 @@ func setup(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("BOTHY_HOME", state)
-	keys := pretendServer
-	if os.Getenv(realURL) != "" {
-		keys = realProject
+	keys, templates := pretendServer, os.Getenv("BOTHY_TEMPLATES")
+	if os.Getenv(realURL) != "" { // a script may start a server, whose templates are its own
+		keys, templates = realProject, filepath.Join(state, "linked")
+		if out, err := exec.Command("../scripts/own-templates", templates).CombinedOutput(); err != nil {
+			return fmt.Errorf("link the templates: %w: %s", err, out)
+		}
 	}
+	env.Setenv("BOTHY_TEMPLATES", templates)
 	if err := keys(env); err != nil {
 		return err
 	}

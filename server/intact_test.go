@@ -167,7 +167,7 @@ func (h *storingHosts) host(name, url string, known s3.Places, records *recordsO
 	must(t, err)
 	must(t, bucket.Claim(t.Context(), s3.Claim{Owner: "us", Places: known}))
 	s := &Server{config: c, bucket: bucket, shared: h.shared, store: records, log: slog.New(log)}
-	s.templates = template.NewLibrary(c.Templates, template.Options{Home: c.Home})
+	s.templates = template.NewLibrary(c.Templates, template.Options{})
 	s.builds, err = builds.Open(BuildsFolder(c), builds.Options{})
 	must(t, err)
 	blobs, err := s3.Open(filepath.Join(c.Home, "snapshots"), bucket, s3.Options{

@@ -130,7 +130,7 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// New opens the components of a server, and locks its home until Close. On an error everything
+// New opens the components of a server, and locks its home and its templates until Close. On an error everything
 // is closed again.
 func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error) {
 	s := &Server{config: c, version: o.Version, log: o.Log}
@@ -146,6 +146,11 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err := s.openHome(); err != nil {
 		return nil, err
 	}
+	free, err := template.Own(ctx, c.Templates, c.Home)
+	if err != nil {
+		return nil, err
+	}
+	s.undo.Add(free)
 	binaries, err := s.openBuilds()
 	if err != nil {
 		return nil, err
@@ -193,7 +198,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	}
 	s.templates = template.NewLibrary(c.Templates, template.Options{
 		Registries: registries, Version: s.version, MinFreeDisk: c.Snapshots.MinFreeDiskMB << 20,
-		Home: c.Home, Shared: s.sharedTemplates(), InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
+		Shared: s.sharedTemplates(), InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
 	})
 	if err := s.openEngine(binaries); err != nil {
 		return nil, err

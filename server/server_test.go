@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/bothy-dev/bothy"
@@ -32,6 +33,13 @@ func TestLife(t *testing.T) {
 	}
 	if _, err := New(t.Context(), c, o); bothy.ErrorCode(err) != bothy.CodeConflict {
 		t.Errorf("a second server of the same home: %v", err)
+	}
+	other := c
+	other.Home = filepath.Join(t.TempDir(), "home")
+	gaveUp, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	if _, err := New(gaveUp, other, o); bothy.ErrorCode(err) != bothy.CodeConflict || !strings.Contains(err.Error(), c.Home) {
+		t.Errorf("a second server of the same templates: %v", err)
 	}
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)

@@ -71,8 +71,8 @@ func (l *Library) evict(ctx context.Context, enough func(left int64) bool) error
 		if enough(left) {
 			break
 		}
-		if inUse[digestPrefix+i.hex] || s.Now().Sub(i.used) < unusedFor || l.holds.holder(i.hex) != "" {
-			continue // another server may share the folder
+		if inUse[digestPrefix+i.hex] || s.Now().Sub(i.used) < unusedFor {
+			continue
 		}
 		there, err := s.Elsewhere(ctx, digestPrefix+i.hex)
 		gone := false

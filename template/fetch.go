@@ -121,9 +121,6 @@ func (l *Library) fetchNow(ctx context.Context, t *store.Template) error {
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return fmt.Errorf("fetch the template %s: %w", t.Ref(), err)
 	}
-	if err := l.holds.add(digestOf(t.Digest)); err != nil {
-		return fmt.Errorf("hold the image of template %s: %w", t.Ref(), err)
-	}
 	if err := moveVersion(work, filepath.Join(home, digestOf(t.Digest))); err != nil {
 		return fmt.Errorf("fetch the template %s: %w", t.Ref(), err)
 	}

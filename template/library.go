@@ -44,8 +44,6 @@ type Options struct {
 	Forget func(ctx context.Context, project, snapshotID string)
 	// Version is that of the server.
 	Version string
-	// Home is the server's home, which identifies it to others that share the folder.
-	Home string
 	// Shared is set in a cluster, whose hosts share their templates.
 	Shared *Shared
 	// Share is the folder of the data files that come with bothy. The default is BOTHY_SHARE,
@@ -61,7 +59,6 @@ type Library struct {
 	// project owns all templates of this library, if it is part of another one.
 	project  string
 	projects projects
-	holds    *holds
 	common   *common
 	// parent is the library that this one is part of.
 	parent *Library
@@ -74,7 +71,7 @@ func NewLibrary(dir string, opts Options) *Library {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
-	return &Library{dir: dir, opts: opts, holds: newHolds(dir, opts.Home), common: newCommon(opts.Shared)}
+	return &Library{dir: dir, opts: opts, common: newCommon(opts.Shared)}
 }
 
 // Templates lists the templates by name. Damaged ones are omitted; looking one up reports the
@@ -144,8 +141,8 @@ func (l *Library) findForCaller(ctx context.Context, name string) (*store.Templa
 	return l.find(c.ProjectID, name)
 }
 
-// LookupFor finds a template as a project sees it, in order to use it: no server deletes its
-// image until this one no longer needs it. An image on other hosts is fetched.
+// LookupFor finds a template as a project sees it, in order to use it. An image on other
+// hosts is fetched.
 func (l *Library) LookupFor(ctx context.Context, project, name string) (*store.Template, error) {
 	l.look(ctx)
 	t, err := l.find(project, name)
@@ -157,9 +154,6 @@ func (l *Library) LookupFor(ctx context.Context, project, name string) (*store.T
 	}
 	if err != nil {
 		return nil, err
-	}
-	if err := l.holds.add(digestOf(t.Digest)); err != nil {
-		return nil, fmt.Errorf("hold the image of template %s: %w", t.Ref(), err)
 	}
 	return t, nil
 }
@@ -229,6 +223,9 @@ func byDigest(in []*Library, hex string) (*store.Template, error) {
 	}
 	return nil, noDigest(hex)
 }
+
+// digestOf is an image's digest without its prefix.
+func digestOf(digest string) string { return strings.TrimPrefix(digest, digestPrefix) }
 
 func noDigest(hex string) error {
 	return bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template image with the digest %s%s", digestPrefix, hex).

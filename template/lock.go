@@ -38,22 +38,30 @@ func (l *Library) lock(ctx context.Context, name string, waiting func()) (unlock
 	if err != nil {
 		return nil, fmt.Errorf("lock template %s: %w", name, err)
 	}
+	if err := flock(ctx, f, waiting); err != nil {
+		f.Close()
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("lock template %s: %w", name, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// flock locks a file until it is closed, and calls waiting once if it is locked. If ctx ends
+// before, the error is that of ctx.
+func flock(ctx context.Context, f *os.File, waiting func()) error {
 	for first := true; ; first = false {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock template %s: %w", name, err)
+			return err
 		}
 		if first {
 			waiting()
 		}
 		select {
 		case <-ctx.Done():
-			f.Close()
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(lockPoll):
 		}
 	}

@@ -33,7 +33,7 @@ func (l *Library) of(project string) *Library {
 	if own := l.projects.by[project]; own != nil {
 		return own
 	}
-	own := &Library{dir: filepath.Join(l.dir, projectsName, folderOf(project)), opts: l.opts, project: project, holds: l.holds, common: l.common, parent: l}
+	own := &Library{dir: filepath.Join(l.dir, projectsName, folderOf(project)), opts: l.opts, project: project, common: l.common, parent: l}
 	if l.projects.by == nil {
 		l.projects.by = map[string]*Library{}
 	}

@@ -113,18 +113,10 @@ func (l *Library) remove(ctx context.Context, ref bothy.TemplateRef, tag bool) e
 		}
 	}
 	var errs []error
-	held := false
 	for _, hex := range digests {
-		if l.holds.holder(hex) != "" {
-			held = true // collected once that server no longer needs it
-			continue
-		}
 		errs = append(errs, l.discard(ctx, ref.Name, hex))
 	}
-	if !held {
-		errs = append(errs, os.RemoveAll(l.home(ref.Name)))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, os.RemoveAll(l.home(ref.Name)))...)
 }
 
 // elsewhere reports whether another name also has an image.
@@ -148,7 +140,7 @@ func (l *Library) awayFrom(name string) map[string]bool {
 }
 
 // memoryBases returns the images that templates' memory depends on, except those of one name.
-// Other servers may share this folder, and none knows what another's snapshots need.
+// The snapshots with the memory may be on other hosts.
 func (l *Library) memoryBases(but string) (map[string]bool, error) {
 	in := []*Library{l}
 	if l.project == "" {
@@ -197,7 +189,7 @@ func (l *Library) collect(ctx context.Context, name string) error {
 			continue
 		}
 		used, err := l.inUse(ctx, hex, nil, true)
-		if err == nil && !used && l.holds.holder(hex) == "" {
+		if err == nil && !used {
 			err = l.discard(ctx, name, hex)
 		}
 		errs = append(errs, err)
@@ -214,10 +206,6 @@ func (l *Library) Collect(ctx context.Context) error {
 	}
 	errs := []error{l.removeFetches()}
 	for _, at := range all {
-		errs = append(errs, at.holdUsed(ctx))
-	}
-	errs = append(errs, l.holds.sweep(ctx, func(image string) (bool, error) { return l.inUse(ctx, image, nil, true) }))
-	for _, at := range all {
 		names, err := at.folders()
 		errs = append(errs, err)
 		for _, name := range names {
@@ -228,30 +216,6 @@ func (l *Library) Collect(ctx context.Context) error {
 			errs = append(errs, at.collect(ctx, name))
 			_ = os.Remove(at.home(name)) // succeeds only if it is empty
 			unlock()
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// holdUsed holds the images in use: sandboxes may be older than this server.
-func (l *Library) holdUsed(ctx context.Context) error {
-	if l.holds.home == "" {
-		return nil
-	}
-	names, err := l.folders()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, name := range names {
-		digests, err := l.digests(name)
-		errs = append(errs, err)
-		for _, hex := range digests {
-			used, err := l.inUse(ctx, hex, nil, false)
-			if err == nil && used {
-				err = l.holds.add(hex)
-			}
-			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

@@ -91,9 +91,13 @@ func (l *Lab) ServerWith(ctx context.Context, o ServerOptions) (*Server, error) 
 			return nil, err
 		}
 	}
+	templates := home + "-templates"
+	if err := l.linkTemplates(ctx, templates); err != nil {
+		return nil, err
+	}
 	cmd := exec.Command(program, "serve", "--config", config, "--bootstrap-credentials", credentials, "--log-format", "json")
 	cmd.Env = append(os.Environ(), append(slices.Clone(o.Env),
-		"HOME="+l.Dir, "BOTHY_HOME="+home, "BOTHY_TEMPLATES="+l.Templates, "BOTHY_KERNELS="+l.Kernels, "BOTHY_LISTEN="+listen)...)
+		"HOME="+l.Dir, "BOTHY_HOME="+home, "BOTHY_TEMPLATES="+templates, "BOTHY_KERNELS="+l.Kernels, "BOTHY_LISTEN="+listen)...)
 	if err := l.start(name, cmd); err != nil {
 		return nil, err
 	}
@@ -117,6 +121,24 @@ func (l *Lab) ServerWith(ctx context.Context, o ServerOptions) (*Server, error) 
 	}
 	l.undo.Add(s.terminateAll)
 	return s, nil
+}
+
+// linkTemplates gives a server a folder of its own with the lab's templates, as copies where that is on another disk.
+func (l *Lab) linkTemplates(ctx context.Context, to string) error {
+	names, err := filepath.Glob(filepath.Join(l.Templates, "[^.]*")) // the rest is the state of the server there
+	if err == nil {
+		err = os.Mkdir(to, 0o755)
+	}
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	if exec.CommandContext(ctx, "cp", append(slices.Clone(names), "-alt", to)...).Run() == nil {
+		return nil
+	}
+	if out, err := exec.CommandContext(ctx, "cp", append(names, "-a", "--reflink=auto", "-t", to)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy the templates: %w\n%s", err, out)
+	}
+	return nil
 }
 
 func (s *Server) terminateAll() {

@@ -102,7 +102,7 @@ func TestEngineOfAnEarlierBuild(t *testing.T) {
 func keepBuilds(t *testing.T, other, home string) {
 	t.Helper()
 	cmd := exec.Command(other, "serve", "--listen", "127.0.0.1:0")
-	cmd.Env = append(os.Environ(), "BOTHY_HOME="+home, "BOTHY_POOL=off")
+	cmd.Env = append(os.Environ(), "BOTHY_HOME="+home, "BOTHY_TEMPLATES="+filepath.Join(home, "templates"), "BOTHY_POOL=off")
 	said, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()

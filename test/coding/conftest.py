@@ -24,6 +24,7 @@ sys.path.append(str(HERE.parents[1] / "python/tests"))
 from free_address import free_address  # noqa: E402
 
 BOTHY = os.environ["BOTHY_BIN"]
+OWN_TEMPLATES = HERE.parents[1] / "scripts/own-templates"
 SCRIPTED = ("-t", "python-3.12-bare", "--", "python3", "-c", (HERE / "agent.py").read_text())
 
 
@@ -135,6 +136,7 @@ class Server:
         words = [BOTHY, "serve", "--listen", self.address]
         words += ["--bootstrap-credentials", str(credentials)]
         env = {**os.environ, "BOTHY_HOME": str(self.folder / "state"), "BOTHY_POOL": "off"}
+        env["BOTHY_TEMPLATES"] = str(self.folder / "templates")
         self.process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True)
         assert any("msg=ready" in line for line in self.process.stderr), "the server did not start"
         self.log = threading.Thread(target=self.process.stderr.read, daemon=True)
@@ -151,6 +153,7 @@ class Server:
 def server():
     folder = Path(tempfile.mkdtemp(prefix="bothy-coding-", dir="/var/tmp"))
     folder.chmod(0o711)
+    subprocess.run([OWN_TEMPLATES, folder / "templates"], check=True, capture_output=True)
     server = Server(folder)
     server.start()
     yield server

@@ -142,6 +142,7 @@ class Data:
         """See that a server gets ready, with a home of its own, and end it."""
         home = self._cwd / f"home-{os.urandom(4).hex()}"
         environment = {**self._environment, "BOTHY_HOME": str(home), "BOTHY_LISTEN": "127.0.0.1:0"}
+        environment["BOTHY_TEMPLATES"] = str(home / "templates")
         with subprocess.Popen(
             command, env=environment, text=True, stderr=subprocess.PIPE
         ) as server:

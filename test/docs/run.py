@@ -80,7 +80,7 @@ class Page:
             "PREFIX": str(self._folder / "prefix"),
             "BOTHY_HOME": str(self._folder / "home"),
             "BOTHY_LISTEN": self._listen,
-            "BOTHY_TEMPLATES": os.environ.get("BOTHY_TEMPLATES", "/var/lib/bothy/templates"),
+            "BOTHY_TEMPLATES": own_templates(self._folder / "templates"),
             "BOTHY_KERNELS": os.environ.get("BOTHY_KERNELS", "/var/lib/bothy/kernels"),
             "BOTHY_SHARE": str(REPOSITORY / "bin/share"),
             # A page is over before a pool is filled.
@@ -146,6 +146,13 @@ class Page:
     def _localise(self, source: str) -> str:
         source = source.replace(LITERAL, self._listen)
         return _PLACE.sub(lambda found: str(self._folder / PLACES[found[0]]), source)
+
+
+def own_templates(folder: Path) -> str:
+    made = subprocess.run(
+        [REPOSITORY / "scripts/own-templates", folder], capture_output=True, text=True, check=True
+    )
+    return made.stdout.strip()
 
 
 def caches() -> dict[str, str]:

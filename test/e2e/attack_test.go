@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,7 +18,6 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/client"
 	"github.com/bothy-dev/bothy/engine/cgroup"
-	"github.com/bothy-dev/bothy/test/testserver"
 )
 
 const (
@@ -69,7 +67,6 @@ func newSiege(t *testing.T) *siege {
 	s := stoppedServer(t)
 	s.NoPool, s.SameAddress = true, true
 	s.Settings = "network: {allow: [127.0.0.0/8]}\nwebhooks: {allow: [127.0.0.0/8]}\n"
-	s.ownTemplates(t)
 	hosts := filepath.Join(t.TempDir(), "hosts")
 	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n"+attackAddr+" "+attackName+"\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -93,23 +90,6 @@ func newSiege(t *testing.T) *siege {
 }
 
 func parentName() string { return fmt.Sprintf("bothytest-attacked-%d", os.Getpid()) }
-
-// ownTemplates gives a server a folder with nothing but the template of these tests.
-func (s *server) ownTemplates(t *testing.T) {
-	t.Helper()
-	all, err := testserver.Templates()
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := filepath.Join(s.Dir, "templates")
-	if err := os.Mkdir(own, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("cp", "-a", "--reflink=auto", filepath.Join(all, templateName), own).CombinedOutput(); err != nil {
-		t.Fatal(string(out))
-	}
-	s.Env = append(s.Env, "BOTHY_TEMPLATES="+own)
-}
 
 // start lets the victim work until stop is called, which returns how long its commands took. None may fail.
 func (x *siege) start(t *testing.T) (stop func() []time.Duration) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,15 +20,11 @@ import (
 // bare is the template that only the first host has at the start.
 const bare = "python-3.12-bare"
 
-// ownTemplates gives each host its own folder of templates: the first has one template, the others none.
-func ownTemplates(t *testing.T, name string) (folder func(i int) string) {
+// fewTemplates gives each host a folder of templates: the first so many have one template, the others none.
+func fewTemplates(t *testing.T, name string, having int) (folder func(i int) string) {
 	t.Helper()
-	shared, err := testserver.Templates()
-	if err != nil {
-		t.Fatal(err)
-	}
 	// On the same disk, so that images can be hard-linked.
-	root, err := os.MkdirTemp(filepath.Dir(shared), "own-templates-")
+	root, err := os.MkdirTemp(filepath.Dir(shared.Dir), "bothy-templates-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,30 +33,13 @@ func ownTemplates(t *testing.T, name string) (folder func(i int) string) {
 		t.Fatal(err)
 	}
 	folder = func(i int) string { return filepath.Join(root, string(rune('a'+i))) }
-	from := filepath.Join(shared, name)
-	err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	for i := range having {
+		if err := os.Mkdir(folder(i), 0o755); err != nil {
+			t.Fatal(err)
 		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
+		if out, err := exec.Command("cp", "-al", filepath.Join(shared.TemplatesDir, name), folder(i)).CombinedOutput(); err != nil {
+			t.Fatal(string(out))
 		}
-		to := filepath.Join(folder(0), name, rel)
-		switch {
-		case d.IsDir():
-			return os.MkdirAll(to, 0o755)
-		case d.Type()&fs.ModeSymlink != 0:
-			target, err := os.Readlink(path)
-			if err != nil {
-				return err
-			}
-			return os.Symlink(target, to)
-		}
-		return os.Link(path, to)
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return folder
 }
@@ -67,7 +47,7 @@ func ownTemplates(t *testing.T, name string) (folder func(i int) string) {
 // newOwnHosts starts hosts, of which only the first has a template.
 func newOwnHosts(t *testing.T, names ...string) (hosts []*server, folder func(i int) string) {
 	t.Helper()
-	folder = ownTemplates(t, bare)
+	folder = fewTemplates(t, bare, 1)
 	hosts = newHostsWith(t, func(i int, settings, store string) (string, string) {
 		return settings + "templates: " + folder(i) + "\n", store
 	}, names...)
@@ -166,7 +146,7 @@ func TestHostsShareTemplates(t *testing.T) {
 // newStoringOwnHosts are newOwnHosts with object storage.
 func newStoringOwnHosts(t *testing.T, names ...string) ([]*server, *s3test.Server) {
 	t.Helper()
-	folder := ownTemplates(t, bare)
+	folder := fewTemplates(t, bare, 1)
 	objects, blobs := newBlobs(t)
 	return newHostsWith(t, func(i int, settings, store string) (string, string) {
 		return settings + "templates: " + folder(i) + "\nblobs: " + blobs + "\n", store
@@ -304,7 +284,7 @@ func (s *server) buildThatLacks(t *testing.T, other *server) string {
 func TestHostsMakeTheirOwnGoldenSnapshots(t *testing.T) {
 	t.Parallel()
 	const warmed = "python-3.12" // new sandboxes have a running interpreter
-	folder := ownTemplates(t, warmed)
+	folder := fewTemplates(t, warmed, 1)
 	names := []string{"one", "two"}
 	hosts := newHostsWith(t, func(i int, settings, store string) (string, string) {
 		return settings + "templates: " + folder(i) + "\npool: {templates: [" + warmed + "]}\n", store

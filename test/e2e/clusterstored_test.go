@@ -29,7 +29,7 @@ func newBlobs(t *testing.T) (*s3test.Server, string) {
 // smallTemplate has a shell and the usual commands. Hosts upload it in a third of the time.
 const smallTemplate = "e2e-small"
 
-// makeSmallTemplate builds it. It remains for the next run, which takes it from the cache.
+// makeSmallTemplate builds it on the server of all tests.
 var makeSmallTemplate = sync.OnceValue(func() error {
 	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	defer cancel()
@@ -63,10 +63,10 @@ func newStoringHostsWith(t *testing.T, more string, names ...string) []*server {
 	if err := makeSmallTemplate(); err != nil {
 		t.Fatal(err)
 	}
-	folder := ownTemplates(t, smallTemplate)
-	hosts := newHostsWith(t, func(_ int, settings, store string) (string, string) {
-		// Otherwise each test would upload the templates and engines that all hosts have.
-		return withShortLease(settings) + "templates: " + folder(0) + "\n" + more, store
+	folder := fewTemplates(t, smallTemplate, len(names))
+	hosts := newHostsWith(t, func(i int, settings, store string) (string, string) {
+		// Otherwise each test would upload all prepared templates.
+		return withShortLease(settings) + "templates: " + folder(i) + "\n" + more, store
 	}, names...)
 	for _, s := range hosts {
 		s.template = smallTemplate

@@ -64,8 +64,7 @@ func TestEachBuiltInTemplateInstallsPackages(t *testing.T) {
 	}
 }
 
-// ensureTemplate builds a built-in template unless it exists: other servers that share the folder may
-// be using it.
+// ensureTemplate builds a built-in template unless it exists.
 func (s *server) ensureTemplate(t *testing.T, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)

@@ -32,6 +32,8 @@ type Server struct {
 	*client.Client
 	// Dir holds everything of the server, and Home, in it, its state.
 	Dir, Home string
+	// TemplatesDir is the folder of its templates, at first links to those that were prepared.
+	TemplatesDir string
 	// Address is the host and port where it listens since the last start, and Key
 	// what the client uses.
 	Address, Key string
@@ -55,7 +57,7 @@ type Server struct {
 	// SameAddress has it listen at one address at every start.
 	SameAddress bool
 
-	program, templates string
+	program string
 
 	// address is for SameAddress, and its own until taken is closed.
 	address string
@@ -77,10 +79,6 @@ func newServer() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	templates, err := Templates()
-	if err != nil {
-		return nil, err
-	}
 	database, err := newDatabase()
 	if err != nil {
 		return nil, err
@@ -89,10 +87,11 @@ func newServer() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(dir, 0o711); err != nil {
-		return nil, errors.Join(err, os.Remove(dir))
+	s := &Server{Dir: dir, Home: filepath.Join(dir, "home"), TemplatesDir: filepath.Join(dir, "templates"), Store: database, program: program}
+	if err := errors.Join(os.Chmod(dir, 0o711), ownTemplates(s.TemplatesDir)); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	return &Server{Dir: dir, Home: filepath.Join(dir, "home"), Store: database, program: program, templates: templates}, nil
+	return s, nil
 }
 
 // Stopped returns a server for one test, to be started. It is shut down when the
@@ -186,7 +185,7 @@ func (s *Server) command(credentials string, failpoints []string) (*exec.Cmd, er
 	}
 	words := slices.Concat(s.Wrap, []string{cmp.Or(s.Binary, s.program)}, args, s.Args)
 	cmd := exec.Command(words[0], words[1:]...)
-	cmd.Env = append(os.Environ(), "HOME="+s.Dir, "BOTHY_HOME="+s.Home, "BOTHY_TEMPLATES="+s.templates, "BOTHY_STORE="+s.Store,
+	cmd.Env = append(os.Environ(), "HOME="+s.Dir, "BOTHY_HOME="+s.Home, "BOTHY_TEMPLATES="+s.TemplatesDir, "BOTHY_STORE="+s.Store,
 		failpoint.Env+"="+strings.Join(failpoints, ","))
 	if s.NoPool {
 		cmd.Env = append(cmd.Env, "BOTHY_POOL=off")

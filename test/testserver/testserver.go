@@ -6,7 +6,6 @@
 package testserver
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,8 +16,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/bothy-dev/bothy"
 )
 
 const (
@@ -73,14 +70,14 @@ func prepare() (*Server, error) {
 	if os.Getenv("BOTHY_SHARE") == "" {
 		os.Setenv("BOTHY_SHARE", filepath.Join(root, "bin/share"))
 	}
+	if err := ensureTemplate(root); err != nil {
+		return nil, err
+	}
 	s, err := newServer()
 	if err != nil {
 		return nil, err
 	}
-	if err = s.Start(); err == nil {
-		err = s.ensureTemplate()
-	}
-	if err != nil {
+	if err := s.Start(); err != nil {
 		s.ShowLog(os.Stderr)
 		return nil, errors.Join(err, s.ShutDown())
 	}
@@ -125,8 +122,8 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// Templates is the folder of the servers' templates: BOTHY_TEMPLATES, or one that
-// is kept from run to run.
+// Templates is the folder of the prepared templates, which no server uses itself: BOTHY_TEMPLATES, or
+// one that is kept from run to run.
 func Templates() (string, error) {
 	if dir := os.Getenv("BOTHY_TEMPLATES"); dir != "" {
 		return dir, nil
@@ -139,14 +136,37 @@ func Templates() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// ensureTemplate builds the template unless it is there.
-func (s *Server) ensureTemplate() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
-	defer cancel()
-	_, err := s.Templates.Template(ctx, Template)
-	if bothy.ErrorCode(err) != bothy.CodeTemplateNotFound {
+// ensureTemplate prepares the template unless it is there.
+func ensureTemplate(root string) error {
+	dir, err := Templates()
+	if err != nil {
 		return err
 	}
-	_, err = s.Templates.BuildTemplate(ctx, bothy.TemplateBuild{Name: Template}, func(bothy.BuildEvent) {})
-	return err
+	if _, err := os.Stat(filepath.Join(dir, Template)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	cmd := exec.Command("go", "run", "./template/cmd/tmplbuild", "-dir", dir, "-share", os.Getenv("BOTHY_SHARE"), Template)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the template %s: %w\n%s", Template, err, out)
+	}
+	return nil
+}
+
+// ownTemplates makes a folder of templates for one server, with links to the prepared ones.
+func ownTemplates(folder string) error {
+	prepared, err := Templates()
+	if err != nil {
+		return err
+	}
+	root, err := Repository()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(filepath.Join(root, "scripts/own-templates"), folder)
+	cmd.Env = append(os.Environ(), "BOTHY_TEMPLATES="+prepared)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("link the templates: %w\n%s", err, out)
+	}
+	return nil
 }

@@ -1,9 +1,8 @@
-import { spawn, type ChildProcess } from "node:child_process";
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createServer, type AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
@@ -17,13 +16,11 @@ export interface Access {
 
 const repository = dirname(dirname(dirname(dirname(dirname(fileURLToPath(import.meta.url))))));
 
-/** Where the server's program and templates are. */
-function installation(): { binary: string; templates: string } {
+/** The server's program. */
+function program(): string {
   const binary = process.env.BOTHY_BIN ?? join(repository, "bin/bothy");
   if (!existsSync(binary)) throw new Error(`there is no server to test against: ${binary} does not exist. Run \`make build\`, or set BOTHY_URL and BOTHY_API_KEY.`);
-  const templates = process.env.BOTHY_TEMPLATES ?? "/var/lib/bothy/templates";
-  if (!existsSync(templates)) throw new Error(`there are no templates in ${templates}. Build some with \`bothy template build\`, or set BOTHY_TEMPLATES.`);
-  return { binary, templates };
+  return binary;
 }
 
 /** A server of a test alone, with a home of its own. */
@@ -39,10 +36,11 @@ export class Server implements AsyncDisposable {
     this.#process = process;
   }
 
-  /** Starts bin/bothy (or BOTHY_BIN) on a free port, with the templates of BOTHY_TEMPLATES or of the default home. */
+  /** Starts bin/bothy (or BOTHY_BIN) on a free port, with links to the templates of BOTHY_TEMPLATES or of the default home. */
   static async start(): Promise<Server> {
-    installation();
-    const home = await mkdtemp(join(tmpdir(), "bothy-js-e2e-"));
+    program();
+    const home = await mkdtemp("/var/tmp/bothy-js-e2e-");
+    execFileSync(join(repository, "scripts/own-templates"), [join(home, "templates")]);
     const { url, child } = await launch(home, await freeAddress());
     const { api_key: apiKey } = JSON.parse(await readFile(credentials(home), "utf8")) as { api_key: string };
     return new Server({ url, apiKey }, home, child);
@@ -93,9 +91,8 @@ function credentials(home: string): string {
 }
 
 async function launch(home: string, listen: string): Promise<{ url: string; child: ChildProcess }> {
-  const { binary, templates } = installation();
-  const child = spawn(binary, ["serve", "--listen", listen, "--log-format", "json", "--bootstrap-credentials", credentials(home)], {
-    env: { ...process.env, BOTHY_HOME: home, BOTHY_TEMPLATES: templates },
+  const child = spawn(program(), ["serve", "--listen", listen, "--log-format", "json", "--bootstrap-credentials", credentials(home)], {
+    env: { ...process.env, BOTHY_HOME: home, BOTHY_TEMPLATES: join(home, "templates") },
     stdio: ["ignore", "inherit", "pipe"],
   });
   return { url: await ready(child), child };

@@ -3,7 +3,7 @@
 Without ``BOTHY_E2E=1`` nothing here is collected. With it, and without BOTHY_URL and
 BOTHY_API_KEY, the program ``bothy`` is started on a free port with a home of its own. It
 is looked for at BOTHY_BINARY, in ``bin`` of the repository, and in PATH. It needs root, and
-templates: in BOTHY_TEMPLATES, or where ``bothy up`` keeps them.
+templates, which it links: in BOTHY_TEMPLATES, or where ``bothy up`` keeps them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from free_address import free_address
 
 from bothy import Client, Sandbox, State
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 ASKED_FOR = os.environ.get("BOTHY_E2E") == "1"
 
 
@@ -31,7 +32,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def find_binary() -> Path:
     named = os.environ.get("BOTHY_BINARY")
-    in_repository = Path(__file__).resolve().parents[3] / "bin" / "bothy"
+    in_repository = REPOSITORY / "bin" / "bothy"
     in_path = shutil.which("bothy")
     for candidate in (named, in_repository, in_path):
         if candidate and Path(candidate).exists():
@@ -48,19 +49,20 @@ class Server:
     def __init__(self) -> None:
         self._binary = find_binary()
         # Not pytest's own folder: the sandboxes' processes, which are nobody, must pass through.
-        self.home = Path(tempfile.mkdtemp(prefix="bothy-e2e-"))
+        self.home = Path(tempfile.mkdtemp(prefix="bothy-e2e-", dir="/var/tmp"))
         self.home.chmod(0o711)
+        command = [REPOSITORY / "scripts" / "own-templates", self.home / "templates"]
+        subprocess.run(command, check=True, capture_output=True)
         self._listen, self._taken = free_address()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> dict[str, str]:
         """Start it, wait until it listens, and return the environment that leads to it."""
         log, credentials = self.home / "log", self.home / "credentials.json"
-        templates = os.environ.get("BOTHY_TEMPLATES", "/var/lib/bothy/templates")
         environment = {
             **os.environ,
             "BOTHY_HOME": str(self.home / "state"),
-            "BOTHY_TEMPLATES": templates,
+            "BOTHY_TEMPLATES": str(self.home / "templates"),
         }
         command = [str(self._binary), "serve", "--listen", self._listen]
         command += ["--bootstrap-credentials", str(credentials)]

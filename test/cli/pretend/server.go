@@ -101,7 +101,7 @@ func (s *Server) openStore(ctx context.Context, dir string) (err error) {
 var quiet = slog.New(slog.DiscardHandler)
 
 func (s *Server) openTemplates(_ context.Context, dir string) error {
-	s.templates = template.NewLibrary(filepath.Join(dir, "templates"), template.Options{Home: dir})
+	s.templates = template.NewLibrary(filepath.Join(dir, "templates"), template.Options{})
 	if err := os.MkdirAll(filepath.Join(dir, "sandboxes"), 0o755); err != nil {
 		return err
 	}
