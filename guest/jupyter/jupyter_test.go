@@ -22,12 +22,20 @@ type fakeKernel struct {
 	conn *Connection
 	key  *Kernel // signs
 	run  func(code string, out func(kind string, content any))
+	// late is how many more requests must come before one is answered.
+	late int
 
 	iopub chan *socket
 }
 
 // startFake serves a kernel on the sockets of a new connection.
 func startFake(t *testing.T, run func(code string, out func(kind string, content any))) *Connection {
+	t.Helper()
+	return startLateFake(t, 0, run)
+}
+
+// startLateFake is startFake for a kernel that answers late.
+func startLateFake(t *testing.T, late int, run func(code string, out func(kind string, content any))) *Connection {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "k") // names of sockets must be short
 	if err != nil {
@@ -38,7 +46,7 @@ func startFake(t *testing.T, run func(code string, out func(kind string, content
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &fakeKernel{t: t, conn: conn, key: &Kernel{conn: conn, session: "kernel"}, run: run, iopub: make(chan *socket, 1)}
+	k := &fakeKernel{t: t, conn: conn, key: &Kernel{conn: conn, session: "kernel"}, run: run, late: late, iopub: make(chan *socket, 1)}
 	k.listen(portShell, "ROUTER", k.serveShell)
 	k.listen(portControl, "ROUTER", k.serveShell)
 	k.listen(portIOPub, "PUB", func(s *socket) {
@@ -73,6 +81,7 @@ func (k *fakeKernel) listen(port int, kind string, serve func(*socket)) {
 }
 
 func (k *fakeKernel) serveShell(s *socket) {
+	var waiting []func()
 	for {
 		frames, err := s.receive()
 		if err != nil {
@@ -83,7 +92,11 @@ func (k *fakeKernel) serveShell(s *socket) {
 			k.t.Error("a request is not signed")
 			return
 		}
-		k.answer(s, m, frames[2])
+		waiting = append(waiting, func() { k.answer(s, m, frames[2]) })
+		if len(waiting) > k.late {
+			waiting[0]()
+			waiting = waiting[1:]
+		}
 	}
 }
 
@@ -159,6 +172,17 @@ func TestExecute(t *testing.T) {
 	if err := k.Interrupt(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// On a busy host, a kernel that starts answers a question after the next was asked.
+func TestAKernelThatAnswersLate(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it fails after this
+	defer cancel()
+	k, err := Connect(ctx, startLateFake(t, 1, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Close()
 }
 
 func TestExecuteThatFailsHalfway(t *testing.T) {

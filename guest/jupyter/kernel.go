@@ -138,13 +138,13 @@ func (k *Kernel) dialWithRetry(ctx context.Context, port int, kind string) (*soc
 	}
 }
 
-// awaitReady asks the kernel about itself until the answer is received on both sockets: a
-// subscription takes effect some time after it is made.
+// awaitReady asks the kernel about itself until an answer is received on both sockets: a
+// subscription takes effect some time after it is made. All questions have one id, so that any
+// answer counts: on a busy host it takes longer than the pauses.
 func (k *Kernel) awaitReady(ctx context.Context) error {
-	for {
-		x := newExecution()
-		err := k.request(x, "kernel_info_request", struct{}{})
-		if err != nil {
+	x := newExecution()
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		if err := k.request(x, "kernel_info_request", struct{}{}); err != nil {
 			return err
 		}
 		select {
@@ -154,7 +154,7 @@ func (k *Kernel) awaitReady(ctx context.Context) error {
 			return ErrClosed
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }
