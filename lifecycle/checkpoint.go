@@ -28,6 +28,8 @@ const (
 	// storePatience is how long the next checkpoint waits for the upload of the last, so that
 	// slow storage gets complete ones. After that, a newer one is at least on the host's disk.
 	storePatience = 5 * time.Minute
+	// checkpointBackoff is the longest that one waits because the last took long and failed.
+	checkpointBackoff = time.Hour
 )
 
 // CheckpointCounts are the outcomes of checkpoints. Skipped were unnecessary because nothing
@@ -137,7 +139,13 @@ func (s *Service) checkpointNow(ctx context.Context, l *instance.Instance) (next
 	if s.isUploadingLast(ctx, sb, every) {
 		return min(every, checkpointSoon), nil
 	}
-	return every, s.takeCheckpoint(context.WithoutCancel(ctx), l, sb)
+	begun := s.clock.Now()
+	if err := s.takeCheckpoint(context.WithoutCancel(ctx), l, sb); err != nil {
+		// One that fails slowly leaves its slot to others for longer each time.
+		wait := s.clock.Now().Sub(begun) << min(l.Checkpoints.Failures()+1, 10)
+		return max(every, min(wait, checkpointBackoff)), err
+	}
+	return every, nil
 }
 
 // hasCheckpoint reports whether the last checkpoint still exists: its owner may have deleted

@@ -204,6 +204,28 @@ func TestACheckpointFails(t *testing.T) {
 	w.wantCheckpoints("once it works again", id, 1)
 }
 
+// A checkpoint that fails slowly waits longer each time, and does not keep others from their turn.
+func TestACheckpointThatFailsSlowlyWaits(t *testing.T) {
+	w := newWorld(t)
+	w.checkpointed(bothy.SandboxCreate{TimeoutSeconds: seconds(0)})
+	const took = 5 * time.Minute
+	w.host.Snapshotting = func(context.Context, string) error {
+		w.clock.pass(took)
+		return errors.New("no")
+	}
+	w.clock.pass(every)
+	for i, wait := range []time.Duration{2 * took, 4 * took, 8 * took, time.Hour, time.Hour} {
+		w.clock.pass(wait - time.Second)
+		if c := w.Checkpoints(); c.Failed != int64(i+1) {
+			t.Fatalf("just before %s after failure %d there were %d", wait, i+1, c.Failed)
+		}
+		w.clock.pass(time.Second)
+		if c := w.Checkpoints(); c.Failed != int64(i+2) {
+			t.Fatalf("%s after failure %d there were %d", wait, i+1, c.Failed)
+		}
+	}
+}
+
 // A pause deletes the checkpoint, which is older than the pause's snapshot. After a resume there are new
 // ones. A rollback deletes those of the abandoned state.
 func TestCheckpointsSurvivePausesAndRollbacks(t *testing.T) {

@@ -103,6 +103,13 @@ func (c *Checkpoints) Fail() int {
 	return c.failures
 }
 
+// Failures is the number of consecutive failures.
+func (c *Checkpoints) Failures() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failures
+}
+
 // Hold prevents checkpoints until letGo is called.
 func (c *Checkpoints) Hold() (letGo func()) {
 	c.mu.Lock()
