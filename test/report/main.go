@@ -102,11 +102,20 @@ func report(in io.Reader, out, skipped, times io.Writer) error {
 // mostFindings is how many of a test's findings are repeated at the end.
 const mostFindings = 5
 
-var finding = regexp.MustCompile(`(?m)^\s*\w+_test\.go:\d+: .*\n`)
+var (
+	// finding is what a test said of an error, with its next lines.
+	finding = regexp.MustCompile(`(?m)^\s*\w+_test\.go:\d+: .*\n(?: {8}.*\n){0,4}`)
+	// otherwise is what ended a test that did not say so itself, or what a helper said.
+	otherwise = regexp.MustCompile(`(?m)^\s*(?:\w+\.go:\d+: |panic: |fatal error: |WARNING: DATA RACE).*\n`)
+)
 
-// findings are the first lines of what a test said of its errors.
+// findings are the beginnings of what a test said of its errors.
 func findings(test, said string) (text string) {
-	for _, line := range finding.FindAllString(said, mostFindings) {
+	lines := finding.FindAllString(said, mostFindings)
+	if len(lines) == 0 {
+		lines = otherwise.FindAllString(said, mostFindings)
+	}
+	for _, line := range lines {
 		text += test + ": " + strings.TrimLeft(line, " \n")
 	}
 	return text

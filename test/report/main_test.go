@@ -16,6 +16,12 @@ func TestReport(t *testing.T) {
 {"Action":"pass","Package":"p","Test":"TestB/part","Elapsed":0.4}
 {"Action":"output","Package":"p","Test":"TestC","Output":"    c_test.go:3: wrong\n"}
 {"Action":"fail","Package":"p","Test":"TestC","Elapsed":2}
+{"Action":"output","Package":"p","Test":"TestE","Output":"    e_test.go:3: it has\n"}
+{"Action":"output","Package":"p","Test":"TestE","Output":"        this\n"}
+{"Action":"output","Package":"p","Test":"TestE","Output":"    helper.go:3: the log\n"}
+{"Action":"fail","Package":"p","Test":"TestE","Elapsed":1}
+{"Action":"output","Package":"p","Test":"TestF","Output":"panic: out of range\n"}
+{"Action":"fail","Package":"p","Test":"TestF","Elapsed":1}
 {"Action":"output","Package":"p","Test":"TestD","Output":"panic: gone\n"}
 {"Action":"output","Package":"p","Output":"PASS\n"}
 {"Action":"output","Package":"p","Output":"FAIL\tp\t0.1s\n"}
@@ -32,11 +38,28 @@ not JSON
 	if want := "p TestA: needs root\n"; skipped.String() != want {
 		t.Errorf("skipped %q, want %q", skipped.String(), want)
 	}
-	want := "    c_test.go:3: wrong\nFAIL\tp\t0.1s\nr.go:1:1: broken\nnot JSON\npanic: gone\nTestC: c_test.go:3: wrong\nalone: make test RUN=engines TEST='^TestC$'\n"
+	want := `    c_test.go:3: wrong
+    e_test.go:3: it has
+        this
+    helper.go:3: the log
+panic: out of range
+FAIL	p	0.1s
+r.go:1:1: broken
+not JSON
+panic: gone
+TestC: c_test.go:3: wrong
+TestE: e_test.go:3: it has
+        this
+TestF: panic: out of range
+alone: make test RUN=engines TEST='^TestC$'
+alone: make test RUN=engines TEST='^TestE$'
+alone: make test RUN=engines TEST='^TestF$'
+`
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
-	if want := `{"name":"p TestB","seconds":0.5}` + "\n" + `{"name":"p TestC","seconds":2}` + "\n"; times.String() != want {
+	if want := `{"name":"p TestB","seconds":0.5}` + "\n" + `{"name":"p TestC","seconds":2}` + "\n" +
+		`{"name":"p TestE","seconds":1}` + "\n" + `{"name":"p TestF","seconds":1}` + "\n"; times.String() != want {
 		t.Errorf("times %q, want %q", times.String(), want)
 	}
 }

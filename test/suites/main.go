@@ -7,9 +7,11 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -99,7 +101,10 @@ func run(names []string, long, all bool, base string) (passed bool, err error) {
 	for _, name := range skipped {
 		fmt.Printf("== skipped %s: nothing that it tests has changed since a run that passed (ALL=1 runs it)\n", name)
 	}
-	for _, o := range failed {
+	if err := printSkipped(os.Stdout, filepath.Join(os.Getenv("BOTHY_TEST_WORK"), "skipped")); err != nil {
+		return false, err
+	}
+	for _, o := range failed { // last, since only the end may be kept
 		fmt.Printf("== FAILED: %s: %v. Alone: make test RUN=%s. All that it said is in %s.log, and this is the end:\n", o.name, o.err, o.name, filepath.Join(logs, o.name))
 		fmt.Print(tail(o.name))
 	}
@@ -215,6 +220,20 @@ func (o *output) follow(name string, r io.Reader) {
 			return
 		}
 	}
+}
+
+// printSkipped prints the tests that were skipped, which each suite added to a file.
+func printSkipped(w io.Writer, path string) error {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	lines := slices.Sorted(strings.Lines(string(b)))
+	_, err = fmt.Fprintf(w, "== skipped tests\n%s", strings.Join(lines, ""))
+	return err
 }
 
 // tail is the end of what a suite printed.
