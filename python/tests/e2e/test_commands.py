@@ -184,14 +184,16 @@ def test_output_over_a_server_that_is_killed(
     server, client = restartable
     with Sandbox.create(template, client=client) as sbx:
         process = sbx.spawn("i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i; sleep 0.01; done")
-        seen = ""
+        seen, stopped = "", False
         with process.stream() as stream:
             for event in stream:
                 seen += event.data
                 if event.offset == 0:
                     server.end(kill=True)
                     server.start()
+                elif not stopped and seen.count("\n") > 2:
                     sbx.files.write("stop", "")
+                    stopped = True
         numbers = [int(line) for line in seen.split()]
     assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 2
 
