@@ -24,6 +24,7 @@ The network is off unless --network says otherwise.`,
 		Args: usage(cobra.MaximumNArgs(1)),
 	}
 	f.add(cmd.Flags())
+	f.addRepo(cmd.Flags())
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		if len(args) == 1 {
 			if f.template != "" && f.template != args[0] {

@@ -57,9 +57,13 @@ func (f *createFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.metadata, "metadata", nil, "metadata, as `KEY=VALUE` (repeatable)")
 	flags.Float64Var(&f.budget, "budget", 0, "`amount` that the sandbox and its forks may spend before they are paused (default any)")
 	flags.StringArrayVar(&f.host, "host-label", nil, "only on a host of the cluster with this label, as `KEY=VALUE` (repeatable)")
+	f.network.add(flags)
+}
+
+// addRepo defines the flags of commands that do not have a repository of their own.
+func (f *createFlags) addRepo(flags *pflag.FlagSet) {
 	flags.StringVar(&f.repo, "repo", "", "git repository to clone below /workspace, as `URL#REF`; the network must allow its host")
 	flags.StringVar(&f.token, "repo-token", "", "`NAME` of the variable here that holds the token of a private repository; it never enters the sandbox")
-	f.network.add(flags)
 }
 
 // request makes the API's request from the flags.

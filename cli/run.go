@@ -39,6 +39,7 @@ built-in one, or -- follows it.`,
 		Args: usage(cobra.ArbitraryArgs),
 	}
 	create.add(cmd.Flags())
+	create.addRepo(cmd.Flags())
 	f.add(cmd.Flags())
 	cmd.Flags().StringArrayVarP(&files, "volume", "v", nil, "file or folder to copy in first, as `HOST_FILE:PATH` (repeatable)")
 	cmd.Flags().BoolVar(&tty, "tty", false, "run the command on a terminal, or open a shell; also -it")

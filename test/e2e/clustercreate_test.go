@@ -72,6 +72,7 @@ func creates(snapshot string) map[string]bothy.SandboxCreate {
 		"a size":       {Template: bare, Size: "small", HostLabels: there},
 		"a snapshot":   {SnapshotID: snapshot, Metadata: map[string]string{"from": "snapshot"}, HostLabels: there},
 		"acceleration": {Template: bare, Engine: "auto", RequireAcceleration: true, HostLabels: there},
+		"a repository": {Template: bare, Repo: "https://good.example.org/team/app#main", RepoToken: "hidden", HostLabels: there}, // the network is off
 	}
 }
 
@@ -90,7 +91,7 @@ func flags(req bothy.SandboxCreate) (args []string) {
 	for name, value := range map[string]any{
 		"template": req.Template, "snapshot": req.SnapshotID, "name": req.Name, "size": req.Size, "engine": req.Engine, "cpu": req.CPU, "memory": req.MemoryMB,
 		"disk": req.DiskMB, "on-timeout": req.OnTimeout, "idle": req.IdleSeconds, "auto-resume": req.AutoResume, "on-host-loss": req.OnHostLoss,
-		"checkpoint": req.CheckpointSeconds, "budget": req.Budget, "require-acceleration": req.RequireAcceleration,
+		"checkpoint": req.CheckpointSeconds, "budget": req.Budget, "require-acceleration": req.RequireAcceleration, "repo": req.Repo,
 	} {
 		add(name, value)
 	}
@@ -108,6 +109,9 @@ func flags(req bothy.SandboxCreate) (args []string) {
 	}
 	for _, secret := range req.Secrets {
 		add("secret", secret.Name+"@"+strings.Join(secret.Hosts, ","))
+	}
+	if req.RepoToken != "" {
+		add("repo-token", "TOKEN")
 	}
 	pairs("env", req.Env)
 	pairs("metadata", req.Metadata)
@@ -145,7 +149,7 @@ func TestHostsPassOnWhatASandboxIsMadeWith(t *testing.T) {
 			return sb.ID, nil
 		},
 		"MCP": func(s *server, req bothy.SandboxCreate) (string, error) {
-			req.Secrets = nil // it sends none
+			req.Secrets, req.RepoToken = nil, "" // it sends none
 			var args map[string]any
 			text, err := json.Marshal(req)
 			if err == nil {
@@ -191,7 +195,7 @@ func TestHostsPassOnWhatASandboxIsMadeWith(t *testing.T) {
 				t.Errorf("%s, through the other host:\n%+v\nthrough its own:\n%+v", what, got, want)
 			}
 			switch {
-			case req.RequireAcceleration && !strings.Contains(want.Error, "accelerat"), !req.RequireAcceleration && want.Error != "":
+			case req.RequireAcceleration && !strings.Contains(want.Error, "accelerat"), req.Repo != "" && !strings.Contains(want.Error, "does not let it reach"), !req.RequireAcceleration && req.Repo == "" && want.Error != "":
 				t.Errorf("%s: %s", what, want.Error)
 			case name == "numbers" && (want.Lives != 777 || !strings.HasPrefix(want.Inside, "green ") || want.Sandbox.Budget != 12.5 || want.Sandbox.CheckpointSeconds != 3600):
 				t.Errorf("%s: %+v", what, want)
