@@ -222,7 +222,7 @@ func TestGitOverHTTPSWithABrokeredCredential(t *testing.T) {
 	}
 	there.RepoToken = gitToken
 	cloned := s.newBox(t, there)
-	if got := cloned.sh("", "cd private && git fetch -q && git log -1 --format=%s && ls -ld . | cut -d' ' -f3"); got != "by header\nuser\n" {
+	if got := cloned.sh("", "cd private && git fetch -q && git log -1 --format=%s && ls -ld . | cut -d' ' -f3"); got != "by header\nuser" {
 		t.Errorf("the clone has %q", got)
 	}
 	private := base64.StdEncoding.EncodeToString([]byte("x-access-token:" + gitToken))
