@@ -184,6 +184,11 @@ func TestLifeOfASandbox(t *testing.T) {
 	if len(list.Items) != 1 || list.Items[0].ID != sb.ID {
 		t.Errorf("listed %+v", list)
 	}
+	var waited bothy.WaitResult
+	must(t, s, "wait_for", m{"sandbox_id": sb.ID, "log": "line", "path": "a.log"}, &waited)
+	if waited.Line != "the line" || waited.TimedOut {
+		t.Errorf("waited %+v", waited)
+	}
 	must(t, s, "set_network", m{"sandbox_id": sb.ID, "network": m{"allow_domains": []string{"api.example.com"}}}, &struct{}{})
 	var gone struct {
 		State string
