@@ -46,6 +46,8 @@ def before_call(context, case, kwargs):
     if isinstance(body, dict):
         if called in ("exec", "run-code", "exec-in-shell") and isinstance(body.get("timeout_seconds", 2), (int, float)):
             body["timeout_seconds"] = min(body.get("timeout_seconds", 2), 2)
+        if called == "wait" and isinstance(body.get("timeout_seconds", 1), (int, float)):
+            body["timeout_seconds"] = min(body.get("timeout_seconds") or 1, 1)  # 0 is a minute
         if called == "fork-sandbox" and isinstance(body.get("count"), int):
             body["count"] = min(body["count"], 2)
 
