@@ -62,16 +62,16 @@ func TestWait(t *testing.T) {
 		}
 	}
 
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	open, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := free.Addr().(*net.TCPAddr).Port
-	if got := wait(bothy.WaitRequest{Port: port}); got.TimedOut {
+	defer open.Close()
+	const closed = 1 // nothing listens there
+	if got := wait(bothy.WaitRequest{Port: open.Addr().(*net.TCPAddr).Port}); got.TimedOut {
 		t.Errorf("a port: %+v", got)
 	}
-	free.Close()
-	if got := wait(bothy.WaitRequest{Port: port, TimeoutSeconds: 0.05}); !got.TimedOut {
+	if got := wait(bothy.WaitRequest{Port: closed, TimeoutSeconds: 0.05}); !got.TimedOut {
 		t.Errorf("a closed port: %+v", got)
 	}
 
@@ -114,7 +114,7 @@ func TestWait(t *testing.T) {
 	if got := wait(bothy.WaitRequest{PID: cat}); got.ExitCode == nil || *got.ExitCode != 7 {
 		t.Errorf("the end: %+v", got)
 	}
-	for _, req := range []bothy.WaitRequest{{Log: "never", PID: cat}, {Port: port, PID: cat}, {URL: web.URL + "/500", PID: cat}} {
+	for _, req := range []bothy.WaitRequest{{Log: "never", PID: cat}, {Port: closed, PID: cat}, {URL: web.URL + "/500", PID: cat}} {
 		req.TimeoutSeconds = 300
 		_, err := g.Wait(t.Context(), req)
 		wantCode(t, err, bothy.CodeConflict)
@@ -147,7 +147,7 @@ func TestWait(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("first\n")()
+	write("longer than what comes next\n")()
 	got = later(bothy.WaitRequest{Log: "replaced", Path: name}, func() {
 		if err := os.Truncate(name, 0); err != nil {
 			t.Error(err)
