@@ -104,6 +104,10 @@ type ProjectService interface {
 // NoSandbox is the error for a sandbox that does not exist, or is not the caller's: the answers
 // must not differ.
 func NoSandbox(id string) *Error {
+	if strings.HasPrefix(id, "snp") {
+		return Errorf(CodeSandboxNotFound, "there is no sandbox %q: that is the form of a snapshot's id", id).
+			WithHint("Create a sandbox from the snapshot (snapshot_id), or look it up with GET /v1/snapshots/%s.", id)
+	}
 	return Errorf(CodeSandboxNotFound, "there is no sandbox %q", id).WithHint("List your sandboxes with `bothy ls --all` or GET /v1/sandboxes.")
 }
 

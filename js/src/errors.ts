@@ -1,3 +1,4 @@
+import { inJavaScript } from "./hints.js";
 import { fromWire } from "./wire.js";
 
 /** The fields of a {@link BothyError}. */
@@ -269,7 +270,7 @@ export function errorFromBody(status: number, headers: Headers, body: string): B
     code,
     status,
     detail: problem.detail ?? problem.title ?? `the server answered with HTTP status ${status}`,
-    hint: problem.hint || undefined,
+    hint: problem.hint ? inJavaScript(problem.hint) : undefined,
     requestId: problem.requestId ?? headers.get("x-request-id") ?? undefined,
     retryAfterSeconds: retryAfter(headers),
   });

@@ -1,4 +1,5 @@
 import type { AddressInfo, Server, Socket } from "node:net";
+import { BothyError } from "./errors.js";
 import { requireNodeModule } from "./runtime.js";
 import type { CallOptions, Transport } from "./transport.js";
 import { WebSocketClient } from "./websocket.js";
@@ -17,6 +18,8 @@ export class Forward {
   readonly host: string;
   /** Where it listens. */
   readonly port: number;
+  /** Why the last connection that was closed at once could not be made. In Node it is also a warning of the process. */
+  error?: Error;
   readonly #server: Server;
   readonly #sockets: Set<Socket>;
 
@@ -36,13 +39,20 @@ export class Forward {
   static async open(transport: Transport, path: string, options: ForwardOptions): Promise<Forward> {
     const net = await requireNodeModule<typeof import("node:net")>("node:net", "forwarding a port");
     const sockets = new Set<Socket>();
+    let forward: Forward | undefined;
     const server = net.createServer((socket) => {
       sockets.add(socket);
       socket.on("close", () => sockets.delete(socket));
-      carry(transport, path, socket).catch(() => socket.destroy());
+      carry(transport, path, socket).catch((error: unknown) => {
+        if (error instanceof BothyError && forward) {
+          forward.error = error;
+          process.emitWarning(`a connection to the forwarded port was closed: ${error.message}`);
+        }
+        socket.destroy();
+      });
     });
     await listen(server, options);
-    const forward = new Forward(server, sockets);
+    forward = new Forward(server, sockets);
     options.signal?.addEventListener("abort", () => void forward.close(), { once: true });
     return forward;
   }

@@ -11,7 +11,7 @@ import { Process, type ProcessInfo } from "./process.js";
 import { Shell } from "./shell.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
 import { type CallOptions, keyOf, startSeconds, type Transport } from "./transport.js";
-import type { BothyEvent, CreateParams, Durable, EndParams, FleetParams, ForkParams, Limits, Link, LinkInfo, LinkKind, ListParams, Logs, Metrics, ResumeParams, SandboxInfo, Snapshot, Template, TemplateFromParams, UpdateParams, UsageReport } from "./types.js";
+import type { BothyEvent, CreateParams, Durable, EndParams, FleetParams, ForkParams, Limits, Link, LinkInfo, LinkKind, ListParams, Logs, Metrics, ResumeParams, SandboxInfo, SandboxState, Snapshot, Template, TemplateFromParams, UpdateParams, UsageReport } from "./types.js";
 
 /** Which server the static methods of {@link Sandbox} talk to. By default the environment says. */
 export interface Connection extends CallOptions {
@@ -154,6 +154,16 @@ export class Sandbox {
   /** Its id. */
   get id(): string {
     return this.info.id;
+  }
+
+  /** Its state as the server described it last; see {@link refresh}. */
+  get state(): SandboxState {
+    return this.info.state;
+  }
+
+  /** Its labels as the server described them last; see {@link refresh}. */
+  get metadata(): Record<string, string> {
+    return this.info.metadata ?? {};
   }
 
   /** Runs a command to its end. A non-zero exit code is a result, not an error. */

@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ._hints import in_python
+
 if TYPE_CHECKING:
     from ._types import CodeResult, ExecResult
 
@@ -457,7 +459,7 @@ def error_from_problem(
     return cls(
         str(problem.get("detail") or problem.get("title") or f"the server answered {status}"),
         code=code or None,
-        hint=str(problem.get("hint") or ""),
+        hint=in_python(str(problem.get("hint") or "")),
         status=status,
         request_id=str(problem.get("request_id") or request_id or "") or None,
         retry_after=retry_after,

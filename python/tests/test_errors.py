@@ -133,3 +133,31 @@ def test_long_output_in_an_error_is_cut() -> None:
     with pytest.raises(CommandError) as caught:
         ExecResult(exit_code=1, stdout="x" * 9999).check()
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        (
+            "Resume it first: POST /v1/sandboxes/sbx1/resume, or ask.",
+            'Resume it first: Sandbox.resume("sbx1"), or ask.',
+        ),
+        (
+            "List your sandboxes with `bothy ls --all` or GET /v1/sandboxes.",
+            "List your sandboxes with `bothy ls --all` or Sandbox.list().",
+        ),
+        (
+            "Make a new one: POST /v1/sandboxes/{id}/links.",
+            "Make a new one: sandbox.create_link().",
+        ),
+        (
+            "Follow GET /v1/sandboxes/{id}/processes/{pid}/output.",
+            "Follow sandbox.process(pid).output().",
+        ),
+        ("Look it up with GET /v1/snapshots/snp1.", 'Look it up with client.snapshot("snp1").'),
+        ("List them with GET /v1/webhooks.", "List them with GET /v1/webhooks."),
+    ],
+)
+def test_hints_name_python(hint: str, expected: str) -> None:
+    body = {"status": 409, "code": "conflict", "detail": "d", "hint": hint}
+    assert error_from_response(409, {}, json.dumps(body).encode()).hint == expected

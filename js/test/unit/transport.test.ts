@@ -336,3 +336,18 @@ test("what has no method of its own is asked for directly, in the API's own name
   assert.equal(await client.request("DELETE", "/v1/agents/agt_1"), undefined);
   await assert.rejects(client.request("DELETE", "/v1/agents/agt_2"), bothy.BothyError);
 });
+
+test("hints are in the words of this package", async () => {
+  for (const [hint, expected] of [
+    ["Resume it first: POST /v1/sandboxes/sbx1/resume, or ask.", 'Resume it first: Sandbox.resume("sbx1"), or ask.'],
+    ["List your sandboxes with `bothy ls --all` or GET /v1/sandboxes.", "List your sandboxes with `bothy ls --all` or Sandbox.list()."],
+    ["Make a new one: POST /v1/sandboxes/{id}/links.", "Make a new one: sandbox.createLink()."],
+    ["Follow GET /v1/sandboxes/{id}/processes/{pid}/output.", "Follow sandbox.process(pid).output()."],
+    ["Look it up with GET /v1/snapshots/snp1.", 'Look it up with client.snapshots.get("snp1").'],
+    ["List them with GET /v1/webhooks.", "List them with GET /v1/webhooks."],
+  ]) {
+    await using fake = await FakeServer.start();
+    fake.on("GET /v1/limits", problem(409, "conflict", "it is so.", { hint }));
+    await assert.rejects(fake.client().limits(), (error: bothy.BothyError) => error.hint === expected);
+  }
+});

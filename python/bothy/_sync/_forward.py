@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from types import TracebackType
 
 from .._errors import BothyError
@@ -11,22 +12,33 @@ from .._io import blocking as io
 from ._client import Client
 from ._socket import WebSocket
 
+_log = logging.getLogger("bothy")
+
 
 class Forward:
     """A port of this computer that leads to a port of a sandbox. Close it to stop."""
 
-    def __init__(self, host: str, listener: io.Listener) -> None:
+    def __init__(self, host: str) -> None:
         self._host = host
-        self._listener = listener
+        self._listener: io.Listener
+        self._error: BothyError | None = None
 
     @classmethod
     def open(cls, client: Client, path: str, host: str, port: int) -> Forward:
         """Listen, and lead every connection to ``path``. Use :meth:`Sandbox.forward`."""
 
-        def handle(local: io.ByteStream) -> None:
-            carry(client, path, local)
+        forward = cls(host)
 
-        return cls(host, io.Listener.open(host, port, handle))
+        def handle(local: io.ByteStream) -> None:
+            try:
+                carry(client, path, local)
+            except BothyError as error:
+                forward._error = error
+                _log.warning("a connection to the forwarded port was closed: %s", error)
+                local.close()
+
+        forward._listener = io.Listener.open(host, port, handle)
+        return forward
 
     @property
     def host(self) -> str:
@@ -43,6 +55,14 @@ class Forward:
         """The address as a URL for HTTP."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self.port}"
+
+    @property
+    def error(self) -> BothyError | None:
+        """Why the last connection that was closed at once could not be made, if there was one.
+
+        It is also logged, as a warning of the logger ``bothy``.
+        """
+        return self._error
 
     def __enter__(self) -> Forward:
         return self
@@ -61,12 +81,12 @@ class Forward:
 
 
 def carry(client: Client, path: str, local: io.ByteStream) -> None:
-    """Carry the bytes of one connection both ways until one side is done."""
-    try:
-        socket = WebSocket.connect(client, path)
-    except BothyError:
-        local.close()
-        return
+    """Carry the bytes of one connection both ways until one side is done.
+
+    Raises:
+        BothyError: There is no connection to the sandbox's port.
+    """
+    socket = WebSocket.connect(client, path)
 
     def outward() -> None:
         with contextlib.suppress(BothyError, OSError):

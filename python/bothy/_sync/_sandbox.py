@@ -459,6 +459,16 @@ class Sandbox:
         """The sandbox as the server described it last; see :meth:`refresh`."""
         return self._info
 
+    @property
+    def state(self) -> State:
+        """The state as the server described it last; see :meth:`refresh`."""
+        return self._info.state
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The labels as the server described them last; see :meth:`refresh`."""
+        return self._info.metadata
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {self._info.state}>"
 

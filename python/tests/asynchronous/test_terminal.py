@@ -110,9 +110,11 @@ async def test_forward(fake: FakeServer, sbx: AsyncSandbox) -> None:
 async def test_forward_to_a_port_that_refuses(fake: FakeServer, sbx: AsyncSandbox) -> None:
     async with sbx.forward(8001) as forward:
         fake.next_answers = [problem(502, "guest_unreachable", "nothing listens there")]
+        assert forward.error is None
         stream = await io.ByteStream.connect("127.0.0.1", forward.port, None, 5)
         assert await stream.read() == b""
         await stream.close()
+        assert "nothing listens there" in str(forward.error)
 
 
 async def test_read_until_a_prompt(fake: FakeServer, sbx: AsyncSandbox) -> None:

@@ -111,9 +111,11 @@ def test_forward(fake: FakeServer, sbx: Sandbox) -> None:
 def test_forward_to_a_port_that_refuses(fake: FakeServer, sbx: Sandbox) -> None:
     with sbx.forward(8001) as forward:
         fake.next_answers = [problem(502, "guest_unreachable", "nothing listens there")]
+        assert forward.error is None
         stream = io.ByteStream.connect("127.0.0.1", forward.port, None, 5)
         assert stream.read() == b""
         stream.close()
+        assert "nothing listens there" in str(forward.error)
 
 
 def test_read_until_a_prompt(fake: FakeServer, sbx: Sandbox) -> None:
