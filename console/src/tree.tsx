@@ -1,16 +1,21 @@
-/** Snapshots and the sandboxes that came from them, as a tree. */
+/** Snapshots and the sandboxes that came from them: the family as a picture, and as a list. */
 import type { SandboxInfo, Snapshot } from "bothy";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
-import { bothy, type Login, may } from "./server";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Picture } from "./family";
+import { type Family, isFrom } from "./lineage";
+import { bothy, isLive, type Login, may } from "./server";
 import { A, Button, bytes, Command, Empty, go, save, Time, Trouble, useRead, useTrouble } from "./ui";
 
-interface Family { snapshots: Snapshot[]; sandboxes: SandboxInfo[] }
-
-const read = async (): Promise<Family> => ({
-  snapshots: await bothy.snapshots.list({ limit: 1000 }).all(),
-  sandboxes: (await bothy.sandboxes.list({ live: true, limit: 1000 }).all()).map((s) => s.info),
-});
+/** The newest ended sandboxes are read as well, since the living may be copies of them. */
+async function read(): Promise<Family> {
+  const [snapshots, live, ended] = await Promise.all([
+    bothy.snapshots.list({ limit: 1000 }).all(),
+    bothy.sandboxes.list({ live: true, limit: 1000 }).all(),
+    bothy.sandboxes.list({ state: ["stopped", "failed"], limit: 500 }),
+  ]);
+  return { snapshots, sandboxes: [...live, ...ended.items].map((s) => s.info) };
+}
 
 interface Pair { since: string; id: string }
 
@@ -51,7 +56,8 @@ export function Tree({ login }: { login: Login }) {
     const before = others.find((o) => o.id === s.parentId) ?? others.find((o) => o.sandboxId === s.sandboxId && o.createdAt < s.createdAt) ?? others[0];
     choose({ since: before!.id, id: s.id });
   };
-  const roots = value?.snapshots.filter((s) => !value.snapshots.some((p) => p.id === s.parentId)) ?? [];
+  const tree = useMemo(() => value && branches(value), [value]);
+  const write = may(login, "sandboxes:write");
   return (
     <main>
       <div class="bar"><h1>Snapshots {value && <small>{value.snapshots.length}</small>}</h1>{value && value.snapshots.length > 0 && <small>{bytes(value.snapshots.reduce((n, s) => n + s.sizeBytes, 0))} in all</small>}</div>
@@ -59,16 +65,49 @@ export function Tree({ login }: { login: Login }) {
       {!value && !trouble && <p class="waits" role="status">Reading the snapshots…</p>}
       {value?.snapshots.length === 0 && <Empty><p>There is no snapshot.</p><p>Make one on a sandbox's page, or with <Command>bothy snapshot SANDBOX</Command></p></Empty>}
       {pair && all.some((s) => s.id === pair.since) && all.some((s) => s.id === pair.id) && <Comparison pair={pair} choose={choose} snapshots={all} />}
-      {value && <ul class="tree">{roots.map((s) => <Node key={s.id} of={s} family={value} act={act} compare={compare} write={may(login, "sandboxes:write")} />)}</ul>}
+      {value && <Picture family={value} act={act} compare={compare} write={write} />}
+      {value && tree && <ul class="tree">
+        {tree.snapshots("").map((s) => <Node key={s.id} of={s} tree={tree} family={value} act={act} compare={compare} write={write} />)}
+        {tree.forks("").map((x) => <Fork key={x.id} of={x} tree={tree} />)}
+      </ul>}
     </main>
   );
 }
 
-interface NodeProps { of: Snapshot; family: Family; act: (w: () => Promise<unknown>) => Promise<void>; compare: (s: Snapshot) => void; write: boolean }
+/** What stands below what in the list: "" is the top. */
+interface Branches { snapshots: (below: string) => Snapshot[]; forks: (below: string) => SandboxInfo[] }
 
-function Node({ of: s, family, act, compare, write }: NodeProps) {
-  const owner = family.sandboxes.find((x) => x.id === s.sandboxId);
-  const branch = (list: ComponentChildren[]) => list.length > 0 && <ul>{list}</ul>;
+function branches({ snapshots, sandboxes }: Family): Branches {
+  const shots = new Map<string, Snapshot[]>(), forks = new Map<string, SandboxInfo[]>();
+  const put = <T,>(map: Map<string, T[]>, key: string, x: T) => void (map.get(key)?.push(x) ?? map.set(key, [x]));
+  const known = new Map(snapshots.map((s) => [s.id, s])), living = new Map(sandboxes.filter(isLive).map((x) => [x.id, x]));
+  const parents = new Set(sandboxes.map((x) => x.parentSandboxId));
+  for (const s of snapshots) put(shots, known.has(s.parentId ?? "") ? s.parentId! : "", s);
+  for (const x of living.values()) {
+    const from = known.get(x.parentSnapshotId ?? "");
+    if (from && isFrom(x, from)) put(forks, from.id, x);
+    else if (living.has(x.parentSandboxId ?? "") && x.parentSandboxId !== x.id) put(forks, x.parentSandboxId!, x);
+    else if (from) put(forks, from.id, x);
+    else if (parents.has(x.id) || x.parentSandboxId) put(forks, "", x);
+  }
+  return { snapshots: (id) => shots.get(id) ?? [], forks: (id) => forks.get(id) ?? [] };
+}
+
+const Branch = ({ children }: { children: ComponentChildren[] }) => (children.length > 0 ? <ul>{children}</ul> : null);
+
+function Fork({ of: x, tree }: { of: SandboxInfo; tree: Branches }) {
+  return (
+    <li>
+      <div class="node"><span class={`state ${x.state}`}>{x.state}</span> <A to={`sandboxes/${x.id}`}>{x.name ?? x.id}</A> <small><Time at={x.createdAt} /> ago</small></div>
+      <Branch>{tree.forks(x.id).map((c) => <Fork key={c.id} of={c} tree={tree} />)}</Branch>
+    </li>
+  );
+}
+
+interface NodeProps { of: Snapshot; tree: Branches; family: Family; act: (w: () => Promise<unknown>) => Promise<void>; compare: (s: Snapshot) => void; write: boolean }
+
+function Node({ of: s, tree, family, act, compare, write }: NodeProps) {
+  const owner = family.sandboxes.find((x) => x.id === s.sandboxId && isLive(x));
   const fork = async () => go(`sandboxes/${(await bothy.sandboxes.create({ snapshotId: s.id })).id}`);
   const take = async () => save(`${s.name ?? s.id}.bothy`, [await new Response(await bothy.snapshots.export(s.id)).blob()]);
   return (
@@ -89,10 +128,10 @@ function Node({ of: s, family, act, compare, write }: NodeProps) {
         )}
         </span>
       </div>
-      {branch([
-        ...family.sandboxes.filter((x) => x.parentSnapshotId === s.id).map((x) => <li key={x.id}><div class="node"><span class={`state ${x.state}`}>{x.state}</span> <A to={`sandboxes/${x.id}`}>{x.name ?? x.id}</A> <small><Time at={x.createdAt} /> ago</small></div></li>),
-        ...family.snapshots.filter((x) => x.parentId === s.id).map((x) => <Node key={x.id} of={x} family={family} act={act} compare={compare} write={write} />),
-      ])}
+      <Branch>{[
+        ...tree.forks(s.id).map((x) => <Fork key={x.id} of={x} tree={tree} />),
+        ...tree.snapshots(s.id).map((x) => <Node key={x.id} of={x} tree={tree} family={family} act={act} compare={compare} write={write} />),
+      ]}</Branch>
     </li>
   );
 }

@@ -119,11 +119,18 @@ export function Trouble({ text }: { text: string }) {
 
 export function Button({ work, children, kind, disabled, title }: { work: () => Promise<unknown>; children: ComponentChildren; kind?: string; disabled?: boolean; title?: string }) {
   const [busy, setBusy] = useState(false);
+  const working = useRef(false);
   const run = async () => {
+    if (working.current) return;
+    working.current = true;
     setBusy(true);
-    await work().finally(() => setBusy(false));
+    await work().finally(() => {
+      working.current = false;
+      setBusy(false);
+    });
   };
-  return <button type="button" class={kind} title={title} disabled={busy || disabled} aria-busy={busy} onClick={() => void run()}>{children}</button>;
+  // It is not disabled while it works: it would lose the focus, and with it the keys that come meanwhile.
+  return <button type="button" class={kind} title={title} disabled={disabled} aria-disabled={busy || undefined} aria-busy={busy} onClick={() => void run()}>{children}</button>;
 }
 
 /** A command that can be copied, or selected where the browser has no clipboard for the page. */
