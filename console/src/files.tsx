@@ -57,10 +57,13 @@ function Crumbs({ sandbox, folder }: { sandbox: Sandbox; folder: string }) {
   );
 }
 
-export function FilesTab({ sandbox, folder: asked, write }: { sandbox: Sandbox; folder: string; write: boolean }) {
+export function FilesTab({ sandbox, folder: asked, write, paused }: { sandbox: Sandbox; folder: string; write: boolean; paused: boolean }) {
   const folder = asked === "/" ? "/workspace" : asked === "/." ? "/" : asked;
   const [open, setOpen] = useState<{ path: string; text: string; saved: string; Editor: typeof Editor }>();
   const { value, trouble, again } = useRead(() => sandbox.files.list(folder), folder, 10);
+  useEffect(() => {
+    if (!paused) void again();
+  }, [paused]);
   const [failed, attempt] = useTrouble();
   const [way, setWay] = useState<Way>();
   const [over, setOver] = useState(false);

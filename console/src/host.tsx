@@ -55,7 +55,7 @@ export function HostPage() {
           </dl>
         </section>
         <section class="card"><h2>Creation times</h2><Histogram columns={h.creations} /></section>
-        <section class="card full"><h2>Held ready</h2><Pool pool={h.pool} /></section>
+        <section class="card full"><h2>Warm pool</h2><Pool pool={h.pool} /></section>
         <section class="card full"><h2>Engines</h2>
           <table>
             <thead><tr><th>Name</th><th>State</th><th>Acceleration</th><th>Kernel</th><th>Memory snapshots</th></tr></thead>

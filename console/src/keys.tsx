@@ -32,11 +32,11 @@ export function Keys({ login }: { login: Login }) {
         <label>Name <input value={name} onInput={(e) => setName(e.currentTarget.value)} /></label>
         <label>May <select value={scopes} onChange={(e) => setScopes(e.currentTarget.value)}>{Object.entries(sets).map(([label, s]) => <option key={s} value={s}>{label}</option>)}</select></label>
         {login.operator && <label>Project <select value={project} onChange={(e) => setProject(e.currentTarget.value)}><option value="">{login.project}</option>{projects.value?.filter((p) => p.id !== login.project).map((p) => <option key={p.id}>{p.id}</option>)}</select></label>}
-        <label>Ends <select value={days} onChange={(e) => setDays(e.currentTarget.value)}><option value="">never</option><option value="1">in a day</option><option value="7">in 7 days</option><option value="90">in 90 days</option><option value="365">in a year</option></select></label>
+        <label>Expires <select value={days} onChange={(e) => setDays(e.currentTarget.value)}><option value="">never</option><option value="1">in a day</option><option value="7">in 7 days</option><option value="90">in 90 days</option><option value="365">in a year</option></select></label>
         <div class="whole"><Button kind="main" work={make}>Make a key</Button></div>
       </form>
       {made?.key && <p role="status" class="note">The key, shown this once: <Command>{made.key}</Command> <button type="button" onClick={() => setMade(undefined)}>Hide</button></p>}
-      <table><thead><tr><th>Name</th><th>Id</th><th>Project</th><th>Scopes</th><th>Made</th><th>Last used</th><th>Ends</th><th><span class="hidden">Act</span></th></tr></thead>
+      <table><thead><tr><th>Name</th><th>Id</th><th>Project</th><th>Scopes</th><th>Created</th><th>Last used</th><th>Expires</th><th><span class="hidden">Act</span></th></tr></thead>
         <tbody>{value?.map((t) => <tr key={t.id}><td><b>{t.name || "–"}</b></td><td><code>{t.id}</code></td><td>{t.project}</td><td>{t.scopes.join(", ")}</td><td><Moment at={t.createdAt} /></td><td>{t.lastUsedAt ? <><Time at={t.lastUsedAt} /> ago</> : "never"}</td><td>{t.expiresAt ? <Moment at={t.expiresAt} /> : "never"}</td>
           <td><Button kind="quiet danger" work={() => attempt(async () => confirm(`Revoke ${t.name || t.id}? Requests with it are refused immediately.`) && (await bothy.tokens.delete(t.id), await again()))}>Revoke</Button></td></tr>)}</tbody></table>
     </main>

@@ -250,19 +250,19 @@ function Create() {
       {field("name", "Name")}
       <label>Size<select name="size"><option value="">default</option><option>small</option><option>medium</option><option>large</option></select></label>
       <label>Network<select name="network"><option value="">off</option><option>restricted</option><option>open</option></select></label>
-      {field("timeout", "Lives, seconds", "number")}
+      {field("timeout", "Time-out, seconds", "number")}
       <label>From a snapshot<select name="snapshot"><option value="">none</option>{snapshots?.map((s) => <option key={s.id} value={s.id}>{s.name ? `${s.name} (${s.id})` : s.id}</option>)}</select></label>
       <details><summary>Resources and life</summary><div class="inner">
         {field("cpu", "CPUs", "number")}{field("memory", "Memory, MiB", "number")}{field("disk", "Disk, MiB", "number")}{field("idle", "Idle, seconds", "number")}{field("engine", "Engine")}{field("budget", "Budget", "number")}
         <label class="check"><input type="checkbox" name="pause" />Pause when the time is up</label>
-        <label class="check"><input type="checkbox" name="resume" />Wake when it is asked for</label>
-        <label class="check"><input type="checkbox" name="accelerated" />Refuse an emulated machine</label>
+        <label class="check"><input type="checkbox" name="resume" />Auto-resume</label>
+        <label class="check"><input type="checkbox" name="accelerated" />Require KVM</label>
       </div></details>
       <details><summary>Network and secrets</summary><div class="inner">
         <label>May reach (host names)<textarea name="allow" rows={2} /></label>
         <label>May reach (address ranges)<textarea name="cidrs" rows={2} /></label>
         <label>May not reach (address ranges)<textarea name="deny" rows={2} /></label>
-        {field("ports", "May reach (ports)")}{field("presets", "Lists, such as pypi or npm")}
+        {field("ports", "May reach (ports)")}{field("presets", "Presets, such as pypi or npm")}
         <label>Secrets, NAME=VALUE HOST,HOST<textarea name="secrets" rows={2} autocomplete="off" spellcheck={false} /></label>
       </div></details>
       <details><summary>Hosts</summary><div class="inner">

@@ -1,6 +1,7 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Audit } from "./audit";
+import { Home } from "./home";
 import { HostPage } from "./host";
 import { Keys } from "./keys";
 import { SandboxList } from "./list";
@@ -55,9 +56,10 @@ function LoginPage({ done, said }: { done: (l: Login) => void; said: string }) {
 }
 
 function Page({ login, at }: { login: Login; at: string[] }) {
-  const [room = "sandboxes", id, tab, ...folder] = at;
+  const [room = "home", id, tab, ...folder] = at;
   if (room === "sandboxes" && id) return <SandboxPage key={id} id={id} tab={tab ?? "overview"} folder={`/${folder.join("/")}`} login={login} />;
   switch (room) {
+    case "home": return <Home login={login} />;
     case "sandboxes": return <SandboxList login={login} />;
     case "snapshots": return <Tree login={login} />;
     case "templates": return <Templates login={login} />;
@@ -79,21 +81,27 @@ function App() {
     if (location.hash) history.replaceState(null, "", location.pathname + location.search);
     (code ? logIn({ code }) : whoAmI()).then((l) => setLogin(l ?? null), (error) => (setSaid(textOf(error)), setLogin(null)));
     const ended = () => (setSaid("The login has ended. Log in again."), setLogin(null));
+    // A link of bothy console that is opened in a tab that is already here changes the hash alone.
+    const linked = () => /^#code=/.test(location.hash) && location.reload();
     addEventListener("logged-out", ended);
-    return () => removeEventListener("logged-out", ended);
+    addEventListener("hashchange", linked);
+    return () => {
+      removeEventListener("logged-out", ended);
+      removeEventListener("hashchange", linked);
+    };
   }, []);
   useEffect(() => {
-    const [room = "sandboxes", id, tab] = at;
+    const [room = "home", id, tab] = at;
     document.title = `${[id && tab, id ?? room].filter(Boolean).join(" · ")} · Bothy`;
   }, [at]);
   if (login === undefined) return <p class="login" role="status">Asking the server…</p>;
   if (!login) return <LoginPage said={said} done={setLogin} />;
-  const rooms = ["sandboxes", "snapshots", "templates", "usage", ...(may(login, "admin") ? ["projects", "keys", "audit", ...(login.operator ? ["host"] : [])] : [])];
+  const rooms = ["", "sandboxes", "snapshots", "templates", "usage", ...(may(login, "admin") ? ["projects", "keys", "audit", ...(login.operator ? ["host"] : [])] : [])];
   return (
     <>
       <header>
-        <a class="brand" href="/console/" onClick={(e) => (e.preventDefault(), go("sandboxes"))}><Mark />Bothy</a>
-        <nav aria-label="Pages">{rooms.map((r) => <A key={r} to={r} current={(at[0] ?? "sandboxes") === r}>{r}</A>)}<a href="/docs">API</a></nav>
+        <a class="brand" href="/console/" onClick={(e) => (e.preventDefault(), go(""))}><Mark />Bothy</a>
+        <nav aria-label="Pages">{rooms.map((r) => <A key={r} to={r} current={(at[0] ?? "") === r}>{r || "home"}</A>)}<a href="/docs">API</a></nav>
         <span class="who"><b>{login.project}</b>{login.token_name && ` · ${login.token_name}`}{!may(login, "sandboxes:write") && " · read only"}</span>
         <button type="button" class="quiet" onClick={() => void logOut().then(() => (setSaid(""), setLogin(null)))}>Log out</button>
       </header>

@@ -23,7 +23,7 @@ export function NetworkTab({ sandbox, write, again }: { sandbox: Sandbox; write:
     <>
       <p>The policy is <b>{networkText(network)}</b>{policy.allowDomains?.length ? `, with ${policy.allowDomains.join(", ")}` : ""}.</p>
       <Trouble text={trouble} />
-      {lines.length === 0 && <Empty><p role="status">Nothing was tried yet. What it tries to reach appears here.</p></Empty>}
+      {lines.length === 0 && <Empty><p role="status">No connections yet. What it tries to reach appears here.</p></Empty>}
       {lines.length > 0 && <table><thead><tr><th>Time</th><th>Host</th><th>Port</th><th>Protocol</th><th>Decision</th><th>Why</th><th><span class="hidden">Act</span></th></tr></thead>
         <tbody>{lines.map((d, i) => (
           <tr key={i}><td><Moment at={d.time} /></td><td>{d.name ?? d.address}</td><td>{d.port}</td><td>{d.protocol}</td>
@@ -46,11 +46,11 @@ export function Ports({ sandbox, write }: { sandbox: Sandbox; write: boolean }) 
   return (
     <>
       <Trouble text={failed || trouble} />
-      {write && <div class="bar"><label>Port <input ref={port} type="number" min={1} max={65535} value="8000" /></label><Button kind="main" work={make}>Make a link</Button></div>}
+      {write && <div class="bar"><label>Port <input ref={port} type="number" min={1} max={65535} value="8000" /></label><Button kind="main" work={make}>Create link</Button></div>}
       {opened && <p class="note">Open <a href={opened} target="_blank" rel="noopener noreferrer">{new URL(opened).host}</a></p>}
-      {value?.length === 0 && <Empty><p>No link leads to a port of this sandbox.</p><p>Make one above, or with <Command>{`bothy link create ${sandbox.id} 8000`}</Command></p></Empty>}
+      {value?.length === 0 && <Empty><p>No links yet.</p><p>Create one above, or with <Command>{`bothy link create ${sandbox.id} 8000`}</Command></p></Empty>}
       {value && value.length > 0 && (
-        <table><thead><tr><th>Port</th><th>For</th><th>Made by</th><th>Ends in</th><th><span class="hidden">Act</span></th></tr></thead>
+        <table><thead><tr><th>Port</th><th>For</th><th>Created by</th><th>Expires in</th><th><span class="hidden">Act</span></th></tr></thead>
           <tbody>{value.map((l) => <tr key={l.id}><td>{l.port}</td><td>{l.kind}</td><td>{l.tokenName || l.tokenId}</td><td><Time at={l.expiresAt} left /></td>
             <td>{write && <Button kind="danger" work={() => attempt(async () => (await sandbox.deleteLink(l.id), await again()))}>Revoke</Button>}</td></tr>)}</tbody></table>
       )}

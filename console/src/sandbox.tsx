@@ -42,7 +42,7 @@ export function SandboxPage({ id, tab, folder, login }: { id: string; tab: strin
         <h1>{s.name ?? s.id} <span class={`state ${s.state}`}>{s.state}</span></h1>
         {write && live && (
           <>
-            {s.state === "paused" ? <Button kind="main" work={() => act(() => sandbox.resume())}>Resume</Button> : <Button work={() => act(() => sandbox.pause())}>Pause</Button>}
+            {s.state !== "paused" && <Button work={() => act(() => sandbox.pause())}>Pause</Button>}
             <Button work={() => act(() => sandbox.snapshot())}>Snapshot</Button>
             <Button work={() => act(() => sandbox.fork(1))}>Fork</Button>
             <Button kind="danger" work={() => act(async () => confirm(`Terminate ${s.name ?? s.id}?`) && sandbox.terminate())}>Terminate</Button>
@@ -52,16 +52,20 @@ export function SandboxPage({ id, tab, folder, login }: { id: string; tab: strin
       {!connected && <p class="lost" role="status">The connection to the server is lost. Trying again…</p>}
       <Trouble text={failed || (connected ? trouble : "")} />
       <nav class="tabs" aria-label="Parts">{shown.map((t) => <A key={t} to={`sandboxes/${id}/${t}`} current={t === tab}>{t}</A>)}</nav>
+      {s.state === "paused" && <p class="note paused">It is paused: it keeps its memory and files, and takes up no CPU. {write && <Button kind="main" work={() => act(() => sandbox.resume())}>Resume</Button>}</p>}
       {!shown.includes(tab) && <Empty><p>{tabs.includes(tab) ? (live ? "Your key may only read." : `This sandbox has ended: ${s.ended?.detail ?? s.ended?.reason ?? ""}`) : "There is no such part of a sandbox."}</p></Empty>}
       {shown.includes(tab) && (
         <>
           {tab === "overview" && <Overview sandbox={sandbox} life={life} act={act} write={write && live} />}
-          {tab === "terminal" && <TerminalTab sandbox={sandbox} />}
-          {tab === "files" && <FilesTab sandbox={sandbox} folder={folder} write={write} />}
-          {tab === "code" && <Code sandbox={sandbox} />}
-          {tab === "processes" && <Processes sandbox={sandbox} write={write} />}
+          {/* What holds text of the visitor is hidden by a pause, and not lost. */}
+          <div hidden={s.state === "paused"}>
+            {tab === "terminal" && <TerminalTab sandbox={sandbox} paused={s.state === "paused"} />}
+            {tab === "files" && <FilesTab sandbox={sandbox} folder={folder} write={write} paused={s.state === "paused"} />}
+            {tab === "code" && <Code sandbox={sandbox} />}
+          </div>
+          {tab === "processes" && s.state !== "paused" && <Processes sandbox={sandbox} write={write} />}
           {tab === "network" && <NetworkTab sandbox={sandbox} write={write && live} again={again} />}
-          {tab === "ports" && <Ports sandbox={sandbox} write={write} />}
+          {tab === "ports" && s.state !== "paused" && <Ports sandbox={sandbox} write={write} />}
           {tab === "logs" && <Logs sandbox={sandbox} />}
         </>
       )}
@@ -97,15 +101,14 @@ function Overview({ sandbox, life, act, write }: { sandbox: Sandbox; life: Bothy
   return (
     <>
       {s.state === "running" && <Plots sandbox={sandbox} />}
-      {s.state === "paused" && <p class="note">It is paused: it keeps its memory and files, and takes up no CPU.</p>}
       <div class="cards" style={{ marginTop: "1rem" }}>
-        <section class="card"><h2>About it</h2>
+        <section class="card"><h2>Details</h2>
           <dl>
             <dt>Id</dt><dd><code>{s.id}</code></dd><dt>Template</dt><dd>{s.template}</dd><dt>Engine</dt><dd>{s.engine} {s.acceleration}</dd>
             <dt>Size</dt><dd>{s.cpu} {s.cpu === 1 ? "CPU" : "CPUs"}, {s.memoryMb} MiB memory, {s.diskMb} MiB disk</dd><dt>Network</dt><dd>{networkText(s.network)}</dd>
             <dt>Created</dt><dd><Moment at={s.createdAt} /></dd>
             {!s.ended && <><dt>Time left</dt><dd>{s.expiresAt ? <><Time at={s.expiresAt} left />, then it will {s.onTimeout}</> : "no limit"} {write && s.expiresAt && <Button kind="quiet" work={() => act(() => sandbox.setTimeout(3600))}>Set to an hour</Button>}</dd></>}
-            {s.parentSnapshotId && <><dt>Came from</dt><dd><A to="snapshots"><code>{s.parentSnapshotId}</code></A></dd></>}
+            {s.parentSandboxId && <><dt>Copy of</dt><dd><A to={`sandboxes/${s.parentSandboxId}`}><code>{s.parentSandboxId}</code></A>{s.forkedAt && <>, as it was on <Moment at={s.forkedAt} /></>} · <A to="snapshots">family</A></dd></>}
             {s.secretNames && <><dt>Secrets</dt><dd>{s.secretNames.map((n) => <code key={n} class="label">{n}</code>)} <small>Their values stay with the server.</small></dd></>}
             {s.ended && <><dt>Ended</dt><dd><b>{s.ended.reason.replaceAll("_", " ")}</b> {s.ended.detail}</dd></>}
             {!!s.checkpointSeconds && <><dt>Checkpoints</dt><dd>every {span(s.checkpointSeconds)}{s.checkpointAt && <>, the last <Time at={s.checkpointAt} /></>}</dd></>}
@@ -114,7 +117,7 @@ function Overview({ sandbox, life, act, write }: { sandbox: Sandbox; life: Bothy
             {s.metadata && <><dt>Labels</dt><dd>{Object.entries(s.metadata).map(([k, v]) => <span key={k} class="label">{k}={v}</span>)}</dd></>}
           </dl>
         </section>
-        <section class="card"><h2>Its life</h2><Life events={life} /></section>
+        <section class="card"><h2>Activity</h2><Life events={life} /></section>
       </div>
     </>
   );

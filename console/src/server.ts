@@ -30,8 +30,17 @@ export const logOut = () => session("DELETE");
 
 export const may = (login: Login, scope: string) => login.scopes.includes(scope) || login.scopes.includes("admin");
 
-export const textOf = (error: unknown) =>
-  error instanceof BothyError ? [error.detail, error.hint].filter(Boolean).join(" ") : error instanceof Error ? error.message : String(error);
+const fields: Record<string, string> = { memory_mb: "Memory", disk_mb: "Disk", cpu: "CPUs", timeout_seconds: "Time-out", idle_seconds: "Idle", checkpoint_seconds: "Checkpoints", allow_domains: "Host names", allow_ports: "Ports" };
+
+/** An error of the API in the words of the pages: their names of fields, and no hint that leads to the API's description. */
+const plain = (text: string) => text.replace(/\b[a-z]+_[a-z]+\b|\bcpu\b/g, (word) => fields[word] ?? word)
+  .replace(/expected (?:number|integer) >= (\S+?),/g, "give at least $1,").replace(/expected (?:number|integer) <= (\S+?),/g, "give at most $1,");
+
+export const textOf = (error: unknown) => {
+  if (!(error instanceof BothyError)) return error instanceof Error ? error.message : String(error);
+  const hint = error.hint?.startsWith("GET /openapi.json") ? undefined : error.hint;
+  return [plain(error.detail).replace(/[^.!?…]$/, hint ? "$&." : "$&"), hint].filter(Boolean).join(" ");
+};
 
 export const hasEnded = (error: unknown) => error instanceof BothyError && error.status === 401;
 

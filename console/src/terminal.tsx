@@ -3,7 +3,7 @@ import type { Sandbox, Terminal } from "bothy";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { textOf } from "./server";
 
-async function run(sandbox: Sandbox, at: HTMLElement, stop: AbortSignal, say: (text: string) => void): Promise<void> {
+async function run(sandbox: Sandbox, at: HTMLElement, stop: AbortSignal, paused: () => boolean, say: (text: string) => void): Promise<void> {
   const [{ Terminal: XTerm }, { FitAddon }, { WebLinksAddon }] = await Promise.all([
     import("@xterm/xterm"), import("@xterm/addon-fit"), import("@xterm/addon-web-links"), import("@xterm/xterm/css/xterm.css"),
   ]);
@@ -15,7 +15,7 @@ async function run(sandbox: Sandbox, at: HTMLElement, stop: AbortSignal, say: (t
   screen.open(at);
   fit.fit();
   let terminal: Terminal | undefined;
-  const resized = new ResizeObserver(() => fit.fit());
+  const resized = new ResizeObserver(() => at.offsetHeight && fit.fit()); // it is hidden while the sandbox is paused
   resized.observe(at);
   stop.addEventListener("abort", () => (resized.disconnect(), screen.dispose(), void terminal?.close()));
   let unsent = ""; // what is typed while there is no connection
@@ -41,19 +41,21 @@ async function run(sandbox: Sandbox, at: HTMLElement, stop: AbortSignal, say: (t
       return say(terminal.exitCode === undefined ? "The terminal was closed." : `The shell ended with ${terminal.exitCode}. Open this page again for another.`);
     } catch (error) {
       terminal = undefined;
-      if (++failures > 40) return say(textOf(error));
-      say("The connection is lost. Trying again…");
+      if (!paused() && ++failures > 40) return say(textOf(error));
+      say(paused() ? "The sandbox is paused. The terminal goes on when it is resumed." : "The connection is lost. Trying again…");
       await new Promise((r) => setTimeout(r, 1000));
     }
   }
 }
 
-export function TerminalTab({ sandbox }: { sandbox: Sandbox }) {
+export function TerminalTab({ sandbox, paused }: { sandbox: Sandbox; paused: boolean }) {
   const at = useRef<HTMLDivElement>(null);
   const [said, say] = useState("Opening a terminal…");
+  const asleep = useRef(paused);
+  asleep.current = paused;
   useEffect(() => {
     const stop = new AbortController();
-    run(sandbox, at.current!, stop.signal, say).catch((error) => say(textOf(error)));
+    run(sandbox, at.current!, stop.signal, () => asleep.current, say).catch((error) => say(textOf(error)));
     return () => stop.abort();
   }, [sandbox.id]);
   // The line stays when it is empty: the terminal would lose the focus if it were moved.

@@ -87,6 +87,42 @@ test("`bothy console` logs in once", async () => {
   await again.context().close();
 });
 
+test("the home page says what goes on, and where nothing does, how to begin", async () => {
+  const p = await visitor(admin, "");
+  const context = p.context();
+  const json = (body) => ({ status: 200, contentType: "application/json", body: JSON.stringify(body) });
+  const now = Date.now();
+  const at = (ms) => new Date(now + ms).toISOString();
+  const plain = { template: "t", engine: "gvisor", cpu: 1, memory_mb: 512, disk_mb: 2048, network: "off", timeout_seconds: 0, on_timeout: "pause", on_host_loss: "pause" };
+  let some = [];
+  await context.route("**/v1/sandboxes?*", (r) => {
+    const states = new URL(r.request().url()).searchParams.get("state").split(",");
+    return r.fulfill(json({ items: some.filter((s) => states.includes(s.state)) }));
+  });
+  await context.route("**/network/log?*", (r) => r.fulfill(json({ items: [{ time: at(-5000), name: "evil.example.org", port: 443, protocol: "tls", allowed: false, reason: "not allowed" }] })));
+  await context.route("**/v1/usage?*", (r) => r.fulfill(json({ currency: "EUR", items: [{ cost: 1.5 }], total: { cost: 1.5 } })));
+  await p.reload();
+  await p.getByText("Three steps to the first sandbox").waitFor();
+  await p.getByText(`export BOTHY_URL=${url} BOTHY_API_KEY=KEY`).waitFor();
+  await p.getByRole("button", { name: "Create a key" }).click();
+  await p.getByText("It is shown this once").waitFor();
+  const key = /BOTHY_API_KEY=(\S+)/.exec(await p.locator(".first code").first().textContent())[1];
+  await call(key, "GET", "/v1/sandboxes");
+  await accessible(p);
+  some = [
+    { ...plain, id: "a", name: "alpha", state: "running", created_at: at(-1000), started_at: at(-960) },
+    { ...plain, id: "b", state: "paused", created_at: at(-2000), started_at: at(-1900) },
+    { ...plain, id: "c", name: "gamma", state: "failed", created_at: at(-3000), ended: { reason: "out_of_memory", detail: "memory ran out", at: at(-100) } },
+  ];
+  await p.reload();
+  for (const text of ["1 paused", "100 ms", "1.50", "memory ran out", "evil.example.org:443"]) await p.getByText(text).first().waitFor();
+  assert.equal(await p.locator(".figure", { hasText: "Running" }).locator("b").textContent(), "1");
+  await p.getByRole("link", { name: "gamma" }).waitFor();
+  await accessible(p);
+  await picture(p, "home");
+  await context.close();
+});
+
 test("the list is live, and what is in a label is text", async () => {
   page = await visitor(admin);
   await page.getByRole("link", { name: box }).waitFor();
@@ -189,14 +225,14 @@ whole("a link leads to a port of the sandbox, until it is revoked", async () => 
   await run("until python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8000))' 2>/dev/null; do sleep 0.1; done");
   await page.goto(`${url}/console/sandboxes/${box}/ports`);
   await page.getByLabel("Port").fill("8000");
-  await page.getByRole("button", { name: "Make a link" }).click();
+  await page.getByRole("button", { name: "Create link" }).click();
   const [opened] = await Promise.all([page.context().waitForEvent("page"), page.locator("main p a").click()]);
   await opened.getByRole("heading", { name: "from inside" }).waitFor();
   assert.notEqual(new URL(opened.url()).origin, url);
   assert.equal(await opened.evaluate(() => window.opener), null);
   await accessible(page);
   await page.getByRole("button", { name: "Revoke" }).click();
-  await page.getByText("No link leads to a port").waitFor();
+  await page.getByText("No links yet").waitFor();
   const answer = await opened.reload();
   assert.ok(answer.status() >= 400, `${answer.status()} after it was revoked`);
   await opened.close();
@@ -310,6 +346,75 @@ whole("a plot moves, and the page of a sandbox can be read by all", async () => 
   await page.locator(".life").getByText("Created").waitFor();
   await accessible(page);
   await picture(page, "sandbox");
+});
+
+test("a paused sandbox is resumed from each of its pages", async () => {
+  const { id } = await call(admin, "POST", "/v1/sandboxes", { template: "python-3.12-bare", name: "naps" });
+  const p = await visitor(admin);
+  for (const tab of ["", "/terminal", "/files", "/processes"]) {
+    await call(admin, "POST", `/v1/sandboxes/${id}/pause`, {});
+    await p.goto(`${url}/console/sandboxes/${id}${tab}`);
+    const note = p.getByText("It is paused");
+    await p.locator("main", { has: note }).getByRole("button", { name: "Resume" }).click();
+    await note.waitFor({ state: "detached" });
+    assert.equal((await call(admin, "GET", `/v1/sandboxes/${id}`)).state, "running", tab);
+  }
+  await p.context().close();
+  await call(admin, "DELETE", `/v1/sandboxes/${id}`);
+});
+
+test("the family is drawn: forks branch, rollbacks lead back, and a dot is forked from by key", async () => {
+  const at = (s) => new Date(Date.UTC(2026, 2, 1, 12) + s * 1000).toISOString();
+  const plain = { state: "running", template: "t", engine: "gvisor", cpu: 1, memory_mb: 512, disk_mb: 2048, network: "off", timeout_seconds: 0, on_timeout: "pause", on_host_loss: "pause" };
+  const sandboxes = [
+    { ...plain, id: "root", name: "root", created_at: at(0), resumed: { snapshot_id: "first", kind: "memory", at: at(40) } },
+    { ...plain, id: "child", name: "child", created_at: at(51), parent_snapshot_id: "first", parent_sandbox_id: "root", forked_at: at(50) },
+    { ...plain, id: "grandchild", name: "grandchild", created_at: at(61), parent_snapshot_id: "first", parent_sandbox_id: "child", forked_at: at(60) },
+    { ...plain, id: "twin", name: "twin", created_at: at(70), parent_snapshot_id: "second", parent_sandbox_id: "root", forked_at: at(30) },
+    ...Array.from({ length: 100 }, (_, i) => ({ ...plain, id: `many${i}`, created_at: at(100 + i), parent_sandbox_id: "twin", forked_at: at(100 + i) })),
+  ];
+  const shot = { template: "t", kind: "memory", size_bytes: 1 << 20, durable: "host", sandbox_id: "root" };
+  const snapshots = [{ ...shot, id: "second", name: "risky", parent_id: "first", created_at: at(30) }, { ...shot, id: "first", name: "good", created_at: at(10) }];
+  const p = await visitor(reader);
+  const context = p.context();
+  const json = (body) => ({ status: 200, contentType: "application/json", body: JSON.stringify(body) });
+  await context.route("**/v1/snapshots?*", (r) => r.fulfill(json({ items: snapshots })));
+  await context.route("**/v1/snapshots/second/changes?*", (r) => r.fulfill(json({ items: [{ path: "/workspace/<img src=x>", change: "added", type: "file", size: 1 }], truncated: false })));
+  await context.route("**/v1/sandboxes?*", (r) => r.fulfill(json({ items: r.request().url().includes("stopped") ? [] : sandboxes })));
+  await context.route("**/console/session", async (r) => r.fulfill(json({ ...(await (await r.fetch()).json()), scopes: ["sandboxes:read", "sandboxes:write"] })));
+  let forked;
+  await context.route("**/v1/sandboxes", (r) => {
+    forked = r.request().postDataJSON();
+    return r.fulfill(json({ ...plain, id: "made", created_at: at(600) }));
+  });
+  await p.goto(`${url}/console/snapshots`);
+  const focused = (name) => p.waitForFunction((n) => [document.activeElement.getAttribute("aria-label"), document.activeElement.textContent].includes(n), name);
+  const dot = (name) => p.getByRole("button", { name, exact: true });
+  await dot("Snapshot good of root").waitFor();
+  const drawn = (what) => p.locator(`.family ${what}`).evaluateAll((all) => all.map((e) => e.getAttribute("d") ?? e.getAttribute("cx")));
+  assert.equal((await drawn(".branch")).length, 103);
+  const [[back], x] = [await drawn(".back"), async (name) => (await dot(name).locator("circle").first().getAttribute("cx"))];
+  assert.match(back, new RegExp(`^M${await x("Snapshot risky of root")} .* ${await x("Snapshot good of root")} \\d+$`), "from the state that was left to the snapshot");
+  assert.ok((await drawn(".branch")).some((d) => d.startsWith(`M${back.slice(1).split(" ")[0]} `)), "the twin branches off at its snapshot");
+  await dot("Snapshot good of root").focus();
+  await p.keyboard.press("ArrowRight");
+  await focused("Snapshot risky of root");
+  await p.locator(".changes").getByText("/workspace/<img src=x>").waitFor();
+  await p.keyboard.press("ArrowRight");
+  await focused("root, running");
+  await p.keyboard.press("ArrowDown");
+  await focused("child, running");
+  await p.keyboard.press("ArrowDown");
+  await focused("grandchild, running");
+  await dot("Snapshot risky of root").focus();
+  await Promise.all([p.keyboard.press("Enter"), p.keyboard.press("Enter")]);
+  await p.getByRole("status").getByRole("link", { name: "made" }).waitFor();
+  assert.equal(forked.snapshot_id, "second");
+  await Promise.all([p.keyboard.press("Escape"), p.keyboard.press("ArrowLeft")]);
+  await focused("Snapshot good of root");
+  await picture(p, "family");
+  await accessible(p);
+  await context.close();
 });
 
 whole("two snapshots are compared in the tree", async () => {

@@ -53,7 +53,7 @@ export const openBrowser = () => chromium.launch({
 });
 
 /** A visitor of their own, who has logged in where there is a key. */
-export async function visit(browser, key, path = "", from = at.url) {
+export async function visit(browser, key, path = "sandboxes", from = at.url) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
   const p = await context.newPage();
   p.setDefaultTimeout(20_000);
