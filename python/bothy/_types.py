@@ -199,7 +199,8 @@ class SandboxInfo:
         secret_names: The names of its secrets. Their values are never shown.
         parent_snapshot_id: The snapshot that it was started from, or ``""``. Of a fork, the last
             one of its parent's state.
-        parent_sandbox_id: The sandbox that it is a copy of, by a fork or from a snapshot, or ``""``.
+        parent_sandbox_id: The sandbox that it was forked from, or whose snapshot it was made from,
+            or ``""``.
         forked_at: When the state that it began with was its parent's, or ``None``.
         budget: What it and its forks may spend; 0 means no limit.
         budget_root: The sandbox that the budget was set on, or ``""``.
