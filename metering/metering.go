@@ -225,21 +225,6 @@ func (m *Meter) Tick(ctx context.Context) {
 		m.reloadBudgets(ctx)
 	}
 	m.watchBudgets(ctx)
-	m.pack(ctx, now)
-}
-
-// late is how many hours after its end an hour is packed. What is counted later than that costs
-// some work, but nothing else.
-const late = 1
-
-// pack makes the store prepare for queries about past hours.
-func (m *Meter) pack(ctx context.Context, now store.Moment) {
-	if m.Health() != nil {
-		return
-	}
-	if _, err := m.o.Store.PackUsage(ctx, hourOf(now.Wall)-late); err != nil && ctx.Err() == nil {
-		m.log.Warn("usage could not be prepared for queries, which take longer until it is", "error", err)
-	}
 }
 
 func (m *Meter) hasWritten(upTo store.Moment) {

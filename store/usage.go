@@ -156,9 +156,6 @@ type Usage interface {
 	WriteUsage(ctx context.Context, b UsageBatch) error
 	// UsageProgress returns how far the previous server metered.
 	UsageProgress(ctx context.Context) (UsageProgress, error)
-	// PackUsage does one step of packing usage from before an hour into the format that is
-	// fastest to query, and reports whether there is more to do. It does not change any result.
-	PackUsage(ctx context.Context, before int64) (more bool, err error)
 	// QueryUsage returns groups in the order of CompareUsage.
 	QueryUsage(ctx context.Context, q UsageQuery) ([]UsageGroup, error)
 	// TreeUsage returns the stored usage of a root.

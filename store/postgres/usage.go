@@ -14,11 +14,12 @@ import (
 
 	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/store/usage"
 )
 
 var _ store.Usage = (*Store)(nil)
 
-const meters = "vcpu, cpu, memory, egress, ingress, snapshots, templates"
+const meters = usage.Meters
 
 // The names of rows in usage_state.
 const (
@@ -49,7 +50,7 @@ var (
 		SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::text[]) ON CONFLICT (digest) DO NOTHING`
 	addHours = `INSERT INTO usage_hours (key, hour, ` + meters + `)
 		SELECT k.id, u.hour, ` + columnsOf("u") + ` FROM unnest($1::bytea[], $2::bigint[], ` + arrays(3) + `) AS u(digest, hour, ` + meters + `)
-		JOIN usage_keys k ON k.digest = u.digest ON CONFLICT (key, hour) DO UPDATE SET ` + added("usage_hours")
+		JOIN usage_keys k ON k.digest = u.digest ORDER BY k.id, u.hour ON CONFLICT (key, hour) DO UPDATE SET ` + added("usage_hours")
 	addTrees = `INSERT INTO usage_trees (root, ` + meters + `) SELECT * FROM unnest($1::text[], ` + arrays(2) + `)
 		ON CONFLICT (root) DO UPDATE SET ` + added("usage_trees")
 	putMarks = `INSERT INTO usage_marks (sandbox, started, wall, boot, uptime, cpu, egress, ingress, host)
@@ -223,22 +224,27 @@ func (s *Store) UsageProgress(ctx context.Context) (p store.UsageProgress, err e
 	return p, err
 }
 
-// PackUsage implements store.Usage. Nothing is packed: queries read the rows.
-func (s *Store) PackUsage(context.Context, int64) (more bool, err error) { return false, nil }
+// QueryUsage implements store.Usage.
+func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) ([]store.UsageGroup, error) {
+	db := usage.Database{Rows: func(st usage.Statement, add func(usage.Row) error) error {
+		var of selection
+		of.add(st.Text, st.Args...)
+		rows, err := list(ctx, s, "query usage", of.where[0], of.args, func(row pgx.CollectableRow) (r usage.Row, err error) { return r, row.Scan(st.Into(&r)...) })
+		for _, r := range rows {
+			if err == nil {
+				err = add(r)
+			}
+		}
+		return err
+	}}
+	return db.Query(q)
+}
 
 // TreeUsage implements store.Usage.
 func (s *Store) TreeUsage(ctx context.Context, root string) (store.Counts, error) {
 	c, _, err := first(ctx, s, "read the usage of a tree", "SELECT "+meters+" FROM usage_trees WHERE root = $1", []any{root},
-		func(row pgx.CollectableRow) (c store.Counts, err error) { return c, row.Scan(into(&c)...) })
+		func(row pgx.CollectableRow) (c store.Counts, err error) { return c, row.Scan(usage.Into(&c)...) })
 	return c, err
-}
-
-func into(c *store.Counts) []any {
-	list := make([]any, len(c))
-	for i := range c {
-		list[i] = &c[i]
-	}
-	return list
 }
 
 // budgetRecord is the part of a budget that has no columns.

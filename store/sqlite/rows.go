@@ -25,8 +25,6 @@ func (s *Store) ReadRows(ctx context.Context, t store.Table, each func([]any) er
 	case "usage_hours":
 		columns = strings.Replace(columns, "project", "h.project", 1)
 		from += " h JOIN usage_keys k ON k.id = h.key"
-	case "usage_state":
-		from += " WHERE name <> '" + statePacked + "'" // exists only in this kind of store
 	}
 	rows, err := db.QueryContext(ctx, "SELECT "+columns+" FROM "+from)
 	if err != nil {

@@ -38,7 +38,6 @@ const readers = 4
 // only one writer at a time, and waiting here is cheaper and fairer than its busy loop.
 type Store struct {
 	write   sync.Mutex
-	packing sync.Mutex // taken before write
 	fast    *sql.DB
 	durable *sql.DB
 	read    *sql.DB

@@ -7,64 +7,46 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/store/usage"
 )
 
 var _ store.Usage = (*Store)(nil)
 
-const (
-	// hoursPerDay is exact: times are in UTC without leap seconds.
-	hoursPerDay = 24
-	// maxKeys limits the cached keys. Beyond it the cache is cleared.
-	maxKeys = 10000
-
-	meters = "vcpu, cpu, memory, egress, ingress, snapshots, templates"
-)
-
 // usageStatements are prepared separately, since there are many.
 type usageStatements struct {
-	hour, day, hourTotal, dayTotal, monthTotal, tree *sql.Stmt
+	keyed, totals [len(usage.Grains)]*sql.Stmt
+	tree          *sql.Stmt
 
 	key, addKey, addProject            *sql.Stmt
-	unpack, dropPack                   *sql.Stmt
 	putMark, dropMark, state, putState *sql.Stmt
-
-	mu   sync.Mutex
-	keys map[store.UsageKey]int64
-	// queries are cached statements of the reading connections, by text.
-	queries map[string]*sql.Stmt
 }
 
 func (u *usageStatements) prepare(ctx context.Context, db *sql.DB) error {
-	u.keys = map[store.UsageKey]int64{}
-	u.queries = map[string]*sql.Stmt{}
-	for _, p := range []struct {
+	type statement struct {
 		into **sql.Stmt
 		text string
-	}{
-		{&u.hour, addTo("usage_hours", "project", "hour", "key")},
-		{&u.day, addTo("usage_days", "project", "day", "key")},
-		{&u.hourTotal, addTo("usage_hour_totals", "project", "hour", "template")},
-		{&u.dayTotal, addTo("usage_day_totals", "project", "day", "template")},
-		{&u.monthTotal, addTo("usage_month_totals", "project", "month", "template")},
+	}
+	list := []statement{
 		{&u.tree, addTo("usage_trees", "root")},
 
 		{&u.key, `SELECT id FROM usage_keys WHERE sandbox = ? AND project = ? AND template = ? AND labels = ?`},
 		{&u.addKey, `INSERT INTO usage_keys (sandbox, project, template, labels) VALUES (?, ?, ?, ?)`},
 		{&u.addProject, `INSERT INTO usage_projects (name) VALUES (?) ON CONFLICT DO NOTHING`},
 
-		{&u.unpack, `INSERT INTO usage_unpacked (grain, at, project, version) VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET version = version + 1`},
-		{&u.dropPack, `DELETE FROM usage_packs WHERE grain = ? AND at = ? AND project = ?`},
-
 		{&u.putMark, `REPLACE INTO usage_marks (sandbox, started, wall, boot, uptime, cpu, egress, ingress) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`},
 		{&u.dropMark, `DELETE FROM usage_marks WHERE sandbox = ?`},
 		{&u.state, `SELECT value FROM usage_state WHERE name = ?`},
 		{&u.putState, `REPLACE INTO usage_state (name, value) VALUES (?, ?)`},
-	} {
+	}
+	for i, grain := range usage.Grains {
+		list = append(list, statement{&u.keyed[i], addTo("usage_"+grain+"s", "project", grain, "key")},
+			statement{&u.totals[i], addTo("usage_"+grain+"_totals", "project", grain, "template")})
+	}
+	for _, p := range list {
 		var err error
 		if *p.into, err = db.PrepareContext(ctx, p.text); err != nil {
 			return fmt.Errorf("store: prepare %q: %w", p.text, err)
@@ -76,11 +58,11 @@ func (u *usageStatements) prepare(ctx context.Context, db *sql.DB) error {
 // addTo is the statement that adds counts to the row of a key.
 func addTo(table string, key ...string) string {
 	var sums []string
-	for m := range strings.SplitSeq(meters, ", ") {
+	for m := range strings.SplitSeq(usage.Meters, ", ") {
 		sums = append(sums, m+" = "+m+" + excluded."+m)
 	}
 	columns := strings.Join(key, ", ")
-	return "INSERT INTO " + table + " (" + columns + ", " + meters + ") VALUES (?" + strings.Repeat(", ?", len(key)+len(store.Counts{})-1) +
+	return "INSERT INTO " + table + " (" + columns + ", " + usage.Meters + ") VALUES (?" + strings.Repeat(", ?", len(key)+len(store.Counts{})-1) +
 		") ON CONFLICT (" + columns + ") DO UPDATE SET " + strings.Join(sums, ", ")
 }
 
@@ -88,7 +70,6 @@ func addTo(table string, key ...string) string {
 const (
 	stateBatch   = "batch"
 	stateStorage = "storage"
-	statePacked  = "packed" // the hour up to which packs exist
 )
 
 // WriteUsage implements store.Usage.
@@ -100,7 +81,7 @@ func (s *Store) WriteUsage(ctx context.Context, b store.UsageBatch) error {
 		return fmt.Errorf("store: write usage: %w", err)
 	}
 	defer tx.Rollback()
-	w := usageWriter{ctx: ctx, tx: tx, u: &s.usage, learned: map[store.UsageKey]int64{}}
+	w := usageWriter{ctx: ctx, tx: tx, u: &s.usage}
 	if last, err := w.state(stateBatch); err != nil || (last == b.ID && b.ID != "") {
 		return err
 	}
@@ -123,7 +104,6 @@ func (s *Store) WriteUsage(ctx context.Context, b store.UsageBatch) error {
 	}
 	if w.err == nil {
 		w.err = failpoint.Hit("store.usage.written")
-		s.usage.learn(w.learned)
 	}
 	if w.err != nil {
 		return fmt.Errorf("store: write usage: %w", w.err)
@@ -133,11 +113,10 @@ func (s *Store) WriteUsage(ctx context.Context, b store.UsageBatch) error {
 
 // usageWriter keeps its first error and does nothing after it.
 type usageWriter struct {
-	ctx     context.Context
-	tx      *sql.Tx
-	u       *usageStatements
-	learned map[store.UsageKey]int64
-	err     error
+	ctx context.Context
+	tx  *sql.Tx
+	u   *usageStatements
+	err error
 }
 
 func (w *usageWriter) exec(st *sql.Stmt, args ...any) (id int64) {
@@ -176,76 +155,46 @@ func (w *usageWriter) putJSON(name string, v any) {
 	w.exec(w.u.putState, name, string(b))
 }
 
-type (
-	keyAt   struct{ id, at int64 }
-	totalAt struct {
+// rows sums up what goes to the same row before writing: there are few sums.
+func (w *usageWriter) rows(rows []store.UsageRow) {
+	type keyAt struct {
+		project string
+		key, at int64
+	}
+	type totalAt struct {
 		project, template string
 		at                int64
 	}
-	packAt struct {
-		grain   string
-		at      int64
-		project string
+	var keyed [len(usage.Grains)]map[keyAt]store.Counts
+	var totals [len(usage.Grains)]map[totalAt]store.Counts
+	for i := range usage.Grains {
+		keyed[i], totals[i] = map[keyAt]store.Counts{}, map[totalAt]store.Counts{}
 	}
-)
-
-// everybody is the project for sums over all projects.
-const everybody = ""
-
-// rows sums up what goes to the same row before writing: there are few sums.
-func (w *usageWriter) rows(rows []store.UsageRow) {
-	packed, err := w.packed()
-	if err != nil {
-		w.err = err
-		return
-	}
-	projects := map[int64]string{}
-	hours, days := map[keyAt]store.Counts{}, map[keyAt]store.Counts{}
-	hourTotals, dayTotals, monthTotals := map[totalAt]store.Counts{}, map[totalAt]store.Counts{}, map[totalAt]store.Counts{}
-	trees := map[string]store.Counts{}
-	late := map[packAt]bool{}
+	keys, trees := map[store.UsageKey]int64{}, map[string]store.Counts{}
 	for _, r := range rows {
-		key := w.key(r.UsageKey)
-		if w.err != nil {
-			return
+		id, known := keys[r.UsageKey]
+		if !known {
+			id = w.key(r.UsageKey)
+			keys[r.UsageKey] = id
 		}
-		day := floorDiv(r.Hour, hoursPerDay)
-		month := monthOf(day)
-		projects[key] = r.Project
-		sum(hours, keyAt{key, r.Hour}, r.Counts)
-		sum(days, keyAt{key, day}, r.Counts)
-		for _, project := range []string{r.Project, everybody} {
-			sum(hourTotals, totalAt{project, r.Template, r.Hour}, r.Counts)
-			sum(dayTotals, totalAt{project, r.Template, day}, r.Counts)
-			sum(monthTotals, totalAt{project, r.Template, month}, r.Counts)
+		for i, at := range usage.Units(r.Hour) {
+			sum(keyed[i], keyAt{r.Project, id, at}, r.Counts)
+			sum(totals[i], totalAt{r.Project, r.Template, at}, r.Counts)
 		}
 		if r.Root != "" {
 			sum(trees, r.Root, r.Counts)
 		}
-		if r.Hour < packed {
-			late[packAt{grainHour, day, r.Project}] = true
-			late[packAt{grainDay, day, r.Project}] = day < floorDiv(packed, hoursPerDay)
-			late[packAt{grainMonth, month, r.Project}] = month < monthOf(floorDiv(packed, hoursPerDay))
+	}
+	for i := range usage.Grains {
+		for k, c := range keyed[i] {
+			w.add(w.u.keyed[i], c, k.project, k.at, k.key)
 		}
-	}
-	for k, c := range hours {
-		w.add(w.u.hour, c, projects[k.id], k.at, k.id)
-	}
-	for k, c := range days {
-		w.add(w.u.day, c, projects[k.id], k.at, k.id)
-	}
-	for st, totals := range map[*sql.Stmt]map[totalAt]store.Counts{w.u.hourTotal: hourTotals, w.u.dayTotal: dayTotals, w.u.monthTotal: monthTotals} {
-		for k, c := range totals {
-			w.add(st, c, k.project, k.at, k.template)
+		for k, c := range totals[i] {
+			w.add(w.u.totals[i], c, k.project, k.at, k.template)
 		}
 	}
 	for root, c := range trees {
 		w.add(w.u.tree, c, root)
-	}
-	for p, made := range late {
-		if made {
-			w.unpack(p)
-		}
 	}
 }
 
@@ -255,59 +204,19 @@ func sum[K comparable](m map[K]store.Counts, k K, c store.Counts) {
 	m[k] = was
 }
 
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
-}
-
-// monthOf is the month of a day, counted from year 0.
-func monthOf(day int64) int64 {
-	t := time.Unix(day*hoursPerDay*3600, 0).UTC()
-	return int64(t.Year())*12 + int64(t.Month()) - 1
-}
-
-// dayOf is the first day of a month.
-func dayOf(month int64) int64 {
-	return floorDiv(time.Date(int(month/12), time.Month(month%12+1), 1, 0, 0, 0, 0, time.UTC).Unix(), hoursPerDay*3600)
-}
-
 // key returns the id of a key's row, creating it if needed.
-func (w *usageWriter) key(k store.UsageKey) int64 {
-	k.Root = ""
-	if id, ok := w.learned[k]; ok {
-		return id
-	}
-	w.u.mu.Lock()
-	id, ok := w.u.keys[k]
-	w.u.mu.Unlock()
-	if ok || w.err != nil {
-		return id
+func (w *usageWriter) key(k store.UsageKey) (id int64) {
+	if w.err != nil {
+		return 0
 	}
 	err := w.tx.StmtContext(w.ctx, w.u.key).QueryRowContext(w.ctx, k.Sandbox, k.Project, k.Template, k.Labels).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
-		id, err = w.exec(w.u.addKey, k.Sandbox, k.Project, k.Template, k.Labels), nil
+		id = w.exec(w.u.addKey, k.Sandbox, k.Project, k.Template, k.Labels)
 		w.exec(w.u.addProject, k.Project)
+		return id
 	}
-	if w.err == nil {
-		w.err = err
-	}
-	w.learned[k] = id
+	w.err = err
 	return id
-}
-
-// learn caches the keys of a committed transaction.
-func (u *usageStatements) learn(keys map[store.UsageKey]int64) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if len(u.keys)+len(keys) > maxKeys {
-		clear(u.keys)
-	}
-	for k, v := range keys {
-		u.keys[k] = v
-	}
 }
 
 // UsageProgress implements store.Usage.
@@ -346,7 +255,7 @@ func (s *Store) usageMarks(ctx context.Context) (list []store.UsageMark, err err
 
 // TreeUsage implements store.Usage.
 func (s *Store) TreeUsage(ctx context.Context, root string) (c store.Counts, err error) {
-	err = s.read.QueryRowContext(ctx, "SELECT "+meters+" FROM usage_trees WHERE root = ?", root).Scan(scanCounts(&c)...)
+	err = s.read.QueryRowContext(ctx, "SELECT "+usage.Meters+" FROM usage_trees WHERE root = ?", root).Scan(usage.Into(&c)...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return c, nil
 	}
@@ -356,12 +265,31 @@ func (s *Store) TreeUsage(ctx context.Context, root string) (c store.Counts, err
 	return c, err
 }
 
-func scanCounts(c *store.Counts) []any {
-	into := make([]any, len(c))
-	for i := range c {
-		into[i] = &c[i]
+// QueryUsage implements store.Usage.
+func (s *Store) QueryUsage(ctx context.Context, q store.UsageQuery) ([]store.UsageGroup, error) {
+	db := usage.Database{Embedded: true, Rows: func(st usage.Statement, add func(usage.Row) error) error {
+		rows, err := s.read.QueryContext(ctx, st.Text, st.Args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		var r usage.Row
+		into := st.Into(&r)
+		for rows.Next() {
+			if err := rows.Scan(into...); err != nil {
+				return err
+			}
+			if err := add(r); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}}
+	list, err := db.Query(q)
+	if err != nil {
+		return nil, fmt.Errorf("store: query usage: %w", err)
 	}
-	return into
+	return list, nil
 }
 
 // budgetRecord is the part of a budget without columns of its own.

@@ -79,11 +79,6 @@ func testUsageQueries(t *testing.T, f *fixture) {
 	for batch := range slices.Chunk(rows, 300) {
 		n++
 		f.must(f.usage().WriteUsage(f.ctx, store.UsageBatch{ID: fmt.Sprint(n), Rows: batch}))
-		// Now and then something is packed before the next is written to it.
-		for range r.IntN(300) {
-			_, err := f.usage().PackUsage(f.ctx, first+r.Int64N(hours))
-			f.must(err)
-		}
 	}
 	for range 200 {
 		q := store.UsageQuery{From: first + r.Int64N(hours) - 50}

@@ -22,37 +22,24 @@ import (
 )
 
 func init() {
-	for _, shape := range []usageShape{
-		{"usage", "sandboxes that are there for a day", 20, 60, 1},
-		{"usage-long", "sandboxes that are there for the whole year", 20, 60, 365},
-		{"usage-short", "sandboxes that are there for an hour", 20, 1440, 0},
-	} {
-		programs[shape.name] = program{about: "questions about ten million records of use, of " + shape.about + "; n is the records in thousands", run: shape.run}
-	}
-}
-
-// usageShape is the shape of a database of records. A record is a sandbox in an hour.
-type usageShape struct {
-	name, about string
-	projects    int64
-	perDay      int64 // sandboxes of a project that begin in a day
-	days        int64 // for which each is there; 0 is for an hour
+	programs["usage"] = program{about: "questions about ten million records of use, of sandboxes that are there for a day; n is the records in thousands", run: measureUsage}
 }
 
 const (
-	// usageRecords is the number of records, about a year's worth.
-	usageRecords = 10_000_000
-	// usagePages is how many pages of an answer are read in order, and then as many larger ones.
-	usagePages    = 12
-	usageLarge    = 10_000
-	usageRepeats  = 3
-	usageAtMostMS = 50
+	// usageRecords is the number of records, about a year's worth. A record is a sandbox in an hour.
+	usageRecords  = 10_000_000
+	usageProjects = 20
+	// usageBegin is how many sandboxes begin in a day.
+	usageBegin = usageProjects * 60
+	// usagePages is how many pages of an answer are read in order.
+	usagePages    = 3
+	usageAtMostMS = 2000
 )
 
-// run measures the processor time of each page of each query, with what a service does around
+// measureUsage measures the processor time of each page of each query, with what a service does around
 // it: totals, prices, and JSON. The database is kept in BOTHY_BENCH_DB, if that is set, for the
 // next time.
-func (u usageShape) run(ctx context.Context, _ *lab.Lab, b *book, n int) error {
+func measureUsage(ctx context.Context, _ *lab.Lab, b *book, n int) error {
 	path := os.Getenv("BOTHY_BENCH_DB")
 	if path == "" {
 		dir, err := os.MkdirTemp("", "bothy-bench-usage-")
@@ -70,21 +57,14 @@ func (u usageShape) run(ctx context.Context, _ *lab.Lab, b *book, n int) error {
 	}
 	defer db.Close()
 	to := end.Unix() / 86400
-	from := to - u.length(orElse(1000*n, usageRecords))
+	from := to - int64(orElse(1000*n, usageRecords))/(usageBegin*24)
 	if errors.Is(statErr, os.ErrNotExist) {
 		begun := time.Now()
-		if err := u.fill(path, from, to); err != nil {
+		if err := fillUsage(path, from, to); err != nil {
 			return err
 		}
 		fmt.Printf("made %s in %v\n", path, time.Since(begun).Round(time.Second))
 	}
-	begun, used := time.Now(), cpuTime()
-	for more := true; more; {
-		if more, err = db.PackUsage(ctx, to*24); err != nil {
-			return err
-		}
-	}
-	fmt.Printf("packed it in %v, with %v of the processor\n", time.Since(begun).Round(time.Second), (cpuTime() - used).Round(time.Second))
 	meter, err := metering.New(ctx, metering.Options{
 		Store: db, Rates: bothy.Rates{Currency: "EUR", VCPUHour: 0.05, MemoryGBHour: 0.01}, Clock: stoppedClock{end},
 		Project: func(context.Context, string) error { return nil },
@@ -101,12 +81,12 @@ func (u usageShape) run(ctx context.Context, _ *lab.Lab, b *book, n int) error {
 		{"month", end.Add(-30*24*time.Hour - 5*time.Hour), end.Add(-5 * time.Hour)}, // not at the ends of days
 		{"year", time.Unix(from*86400, 0).UTC(), end},
 	}
-	var worst, worstLarge []float64
+	var worst []float64
 	for _, project := range []string{"", "project-7"} {
 		for _, r := range ranges {
 			for _, by := range usageQuestions {
 				q := bothy.UsageQuery{From: r.from, To: r.to, GroupBy: strings.Split(by, ","), Project: project}
-				pages, large, groups, err := askPages(ctx, meter, q)
+				pages, groups, err := askPages(ctx, meter, q)
 				if err != nil {
 					return fmt.Errorf("%s by %s: %w", r.name, by, err)
 				}
@@ -114,20 +94,17 @@ func (u usageShape) run(ctx context.Context, _ *lab.Lab, b *book, n int) error {
 				if project != "" {
 					who = "one"
 				}
-				name := fmt.Sprintf("%s.%s.%s.%s", u.name, who, r.name, by)
+				name := fmt.Sprintf("usage.%s.%s.%s", who, r.name, by)
 				result := bench.Single(name, "cpu-ms", pages, bench.Bound{AtMost: usageAtMostMS})
 				result.Notes = append(result.Notes, fmt.Sprintf("%d groups were read", groups))
 				b.Results = append(b.Results, result)
-				fmt.Printf("%-60s %8d groups  page of 1000: %5.1f (at most %5.1f)  of 10000: %5.1f\n", name, groups, bench.Percentile(pages, 50), bench.Percentile(pages, 100), bench.Percentile(large, 100))
+				fmt.Printf("%-60s %8d groups  page of 1000: %5.1f (at most %5.1f)\n", name, groups, bench.Percentile(pages, 50), bench.Percentile(pages, 100))
 				worst = append(worst, bench.Percentile(pages, 100))
-				worstLarge = append(worstLarge, bench.Percentile(large, 100))
 			}
 		}
 	}
-	b.Results = append(b.Results,
-		bench.Single(u.name+".slowest_pages", "cpu-ms", worst, bench.Bound{AtMost: usageAtMostMS}),
-		bench.Single(u.name+".slowest_pages_of_10000", "cpu-ms", worstLarge))
-	fmt.Printf("the slowest page of 1000: %.1f ms, of 10000: %.1f ms\n", bench.Percentile(worst, 100), bench.Percentile(worstLarge, 100))
+	b.Results = append(b.Results, bench.Single("usage.slowest_pages", "cpu-ms", worst, bench.Bound{AtMost: usageAtMostMS}))
+	fmt.Printf("the slowest page: %.1f ms\n", bench.Percentile(worst, 100))
 	return nil
 }
 
@@ -140,31 +117,23 @@ var usageQuestions = []string{
 }
 
 // askPages reads an answer, and returns the processor time of its pages in ms.
-func askPages(ctx context.Context, meter *metering.Meter, q bothy.UsageQuery) (pages, large []float64, groups int, err error) {
-	for n := 0; n < 2*usagePages; n++ {
-		into := &pages
-		if n >= usagePages {
-			q.Limit, into = usageLarge, &large
+func askPages(ctx context.Context, meter *metering.Meter, q bothy.UsageQuery) (pages []float64, groups int, err error) {
+	for range usagePages {
+		used := cpuTime()
+		r, err := meter.Usage(ctx, q)
+		if err == nil {
+			err = json.NewEncoder(io.Discard).Encode(r)
 		}
-		var r *bothy.UsageReport
-		var took []float64
-		for range usageRepeats {
-			used := cpuTime()
-			if r, err = meter.Usage(ctx, q); err == nil {
-				err = json.NewEncoder(io.Discard).Encode(r)
-			}
-			if err != nil {
-				return nil, nil, 0, err
-			}
-			took = append(took, float64((cpuTime()-used).Microseconds())/1000)
+		if err != nil {
+			return nil, 0, err
 		}
-		*into = append(*into, bench.Percentile(took, 50))
+		pages = append(pages, float64((cpuTime()-used).Microseconds())/1000)
 		groups += len(r.Items)
 		if q.Cursor = r.NextCursor; q.Cursor == "" {
 			break
 		}
 	}
-	return pages, large, groups, nil
+	return pages, groups, nil
 }
 
 // cpuTime is the processor time that this process has used.
@@ -178,19 +147,8 @@ type stoppedClock struct{ at time.Time }
 
 func (c stoppedClock) Now() store.Moment { return store.Moment{Wall: c.at, Boot: "bench"} }
 
-// length is the number of days that so many records span.
-func (u usageShape) length(records int) int64 {
-	switch {
-	case u.days > 1:
-		return min(u.days, int64(records)/(u.projects*u.perDay*24))
-	case u.days == 0:
-		return int64(records) / (u.projects * u.perDay)
-	}
-	return int64(records) / (u.projects * u.perDay * 24)
-}
-
-// fill writes what WriteUsage would, all at once.
-func (u usageShape) fill(path string, from, to int64) error {
+// fillUsage writes what WriteUsage would, all at once.
+func fillUsage(path string, from, to int64) error {
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
 		return err
@@ -205,28 +163,19 @@ func (u usageShape) fill(path string, from, to int64) error {
 	counter := func(n int64) string {
 		return fmt.Sprintf("WITH RECURSIVE c(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM c WHERE n < %d)", n-1)
 	}
-	begin := u.projects * u.perDay // sandboxes that begin together
-	keys, hours := begin*(to-from), counter(24)+fmt.Sprintf(` INSERT INTO usage_hours SELECT k.project, (%d + (k.id - 1) / %d) * 24 + (k.id * 7 + n) %% 24, k.id, %s FROM usage_keys k, c`, from, begin, used)
-	switch {
-	case u.days > 1:
-		keys, hours = begin, counter((to-from)*24)+fmt.Sprintf(` INSERT INTO usage_hours SELECT k.project, %d + n, k.id, %s FROM usage_keys k, c`, from*24, used)
-	case u.days == 0:
-		hours = fmt.Sprintf(`INSERT INTO usage_hours SELECT k.project, (%d + (k.id - 1) / %d) * 24 + (k.id - 1) %% %d * 24 / %d, k.id, %s FROM usage_keys k`, from, begin, begin, begin, used)
-	}
 	for _, text := range []string{
 		"PRAGMA journal_mode = WAL", "PRAGMA synchronous = OFF", "PRAGMA cache_size = -400000", "BEGIN",
-		counter(u.projects) + " INSERT INTO usage_projects SELECT 'project-' || n FROM c",
-		counter(keys) + fmt.Sprintf(` INSERT INTO usage_keys (id, project, template, sandbox, labels)
+		counter(usageProjects) + " INSERT INTO usage_projects SELECT 'project-' || n FROM c",
+		counter(usageBegin*(to-from)) + fmt.Sprintf(` INSERT INTO usage_keys (id, project, template, sandbox, labels)
 			SELECT n + 1, 'project-' || (n %% %d), 'template-' || (n / 7 %% 5), 'sbx' || printf('%%08x%%08x', n * 2654435761 %% 4294967296, n),
-			'{"env":"env-' || (n / 11 %% 3) || '","task":"task-' || n || '","team":"team-' || (n / 3 %% 10) || '"}' FROM c`, u.projects),
-		hours + " ORDER BY 1, 2, 3",
+			'{"env":"env-' || (n / 11 %% 3) || '","task":"task-' || n || '","team":"team-' || (n / 3 %% 10) || '"}' FROM c`, usageProjects),
+		counter(24) + fmt.Sprintf(` INSERT INTO usage_hours SELECT k.project, (%d + (k.id - 1) / %d) * 24 + (k.id * 7 + n) %% 24, k.id, %s FROM usage_keys k, c ORDER BY 1, 2, 3`,
+			from, usageBegin, used),
 		"INSERT INTO usage_days SELECT project, hour / 24, key, " + sums + " FROM usage_hours GROUP BY 1, 2, 3",
+		"INSERT INTO usage_months SELECT project, " + month + ", key, " + sums + " FROM usage_days GROUP BY 1, 2, 3",
 		"INSERT INTO usage_hour_totals SELECT h.project, h.hour, k.template, " + sums + " FROM usage_hours h JOIN usage_keys k ON k.id = h.key GROUP BY 1, 2, 3",
 		"INSERT INTO usage_day_totals SELECT project, hour / 24, template, " + sums + " FROM usage_hour_totals GROUP BY 1, 2, 3",
 		"INSERT INTO usage_month_totals SELECT project, " + month + ", template, " + sums + " FROM usage_day_totals GROUP BY 1, 2, 3",
-		"INSERT INTO usage_hour_totals SELECT '', hour, template, " + sums + " FROM usage_hour_totals GROUP BY 2, 3",
-		"INSERT INTO usage_day_totals SELECT '', day, template, " + sums + " FROM usage_day_totals GROUP BY 2, 3",
-		"INSERT INTO usage_month_totals SELECT '', month, template, " + sums + " FROM usage_month_totals GROUP BY 2, 3",
 		"COMMIT", "PRAGMA wal_checkpoint(TRUNCATE)",
 	} {
 		if _, err := db.Exec(text); err != nil {
