@@ -22,32 +22,18 @@ type Credentials struct {
 }
 
 // CredentialsPath is the file that `bothy up` and `bothy serve` write: bothy/credentials.json in
-// $XDG_CONFIG_HOME, or in ~/.config if that is not set, or if it has no such file but ~/.config
-// does.
+// $XDG_CONFIG_HOME, or in ~/.config if that is not set.
 func CredentialsPath() (string, error) {
 	const name = "bothy/credentials.json"
-	xdg := os.Getenv("XDG_CONFIG_HOME")
-	if !filepath.IsAbs(xdg) { // as its specification has it
-		xdg = ""
+	if xdg := os.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(xdg) { // as its specification has it
+		return filepath.Join(xdg, name), nil
 	}
 	home, err := os.UserHomeDir()
-	switch {
-	case err != nil && xdg != "":
-		return filepath.Join(xdg, name), nil
-	case err != nil:
+	if err != nil {
 		return "", bothy.Errorf(bothy.CodeInvalid, "there is no home folder to look for credentials in").
 			WithHint("Set HOME, or BOTHY_URL and BOTHY_API_KEY.").Because(err)
 	}
-	path := filepath.Join(home, ".config", name)
-	if xdg == "" || !exists(filepath.Join(xdg, name)) && exists(path) {
-		return path, nil
-	}
-	return filepath.Join(xdg, name), nil
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
+	return filepath.Join(home, ".config", name), nil
 }
 
 // LoadCredentials uses BOTHY_URL and BOTHY_API_KEY, and takes whatever is missing from the file;

@@ -25,18 +25,14 @@ async function credentialsFile(): Promise<{ path: string; text: string } | undef
   const os = await nodeModule<typeof import("node:os")>("node:os");
   if (!fs || !os) return undefined;
   const xdg = environment("XDG_CONFIG_HOME");
-  const folders = [`${os.homedir()}/.config`];
   // A relative path counts as none, as the specification of the variable has it.
-  if (xdg?.startsWith("/")) folders.unshift(xdg);
-  for (const folder of folders) {
-    const path = `${folder}/bothy/credentials.json`;
-    try {
-      return { path, text: await fs.readFile(path, "utf8") };
-    } catch {
-      // Then it is in the next, or nowhere.
-    }
+  const folder = xdg?.startsWith("/") ? xdg : `${os.homedir()}/.config`;
+  const path = `${folder}/bothy/credentials.json`;
+  try {
+    return { path, text: await fs.readFile(path, "utf8") };
+  } catch {
+    return undefined;
   }
-  return undefined;
 }
 
 function parseCredentials(path: string, text: string): Partial<Credentials> {

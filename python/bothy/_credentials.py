@@ -48,14 +48,12 @@ def credentials_path() -> Path:
     """Return the file to which ``bothy up`` and ``bothy serve`` write a server's credentials.
 
     It is ``bothy/credentials.json`` in ``$XDG_CONFIG_HOME``, or in ``~/.config`` where that is
-    not set, or has no such file while ``~/.config`` does.
+    not set.
     """
-    name = Path("bothy") / "credentials.json"
-    usual = Path.home() / ".config" / name
     chosen = Path(os.environ.get("XDG_CONFIG_HOME") or "")
-    if not chosen.is_absolute() or (usual.exists() and not (chosen / name).exists()):
-        return usual
-    return chosen / name
+    if not chosen.is_absolute():
+        chosen = Path.home() / ".config"
+    return chosen / "bothy" / "credentials.json"
 
 
 def _stored() -> dict[str, str]:

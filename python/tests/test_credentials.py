@@ -47,7 +47,8 @@ def test_file_then_environment_then_arguments(home: Path, monkeypatch: pytest.Mo
 def test_file_is_where_the_environment_says(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store(home, json.dumps({"url": "http://127.0.0.1:1", "api_key": "home"}))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "xdg"))
-    assert find_credentials().api_key == "home"
+    with pytest.raises(CredentialsError):  # the file in ~/.config may be another server's
+        find_credentials()
     path = home / "xdg" / "bothy" / "credentials.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"url": "http://127.0.0.1:1", "api_key": "xdg"}))
