@@ -14,6 +14,7 @@ import (
 // server.
 type app struct {
 	version        string // of this program
+	commit         string // of its source
 	stdin          *os.File
 	stdout, stderr io.Writer
 

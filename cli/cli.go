@@ -10,19 +10,13 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-
-	"github.com/bothy-dev/bothy/doctor"
-	"github.com/bothy-dev/bothy/internal/repack"
 )
 
 // Main executes the command line of this process, and returns its exit code. version is
-// the program's version.
-func Main(version string) int {
-	if doctor.IsProbe() {
-		return doctor.RunProbe()
-	}
-	if repack.IsConfined() {
-		return repack.RunConfined()
+// the program's version, commit that of its source, if it is known.
+func Main(version, commit string) int {
+	if run := helper(); run != nil {
+		return run()
 	}
 	args := os.Args[1:]
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -36,7 +30,7 @@ func Main(version string) int {
 	// With this, a reader that goes away is an error of Write, and no sandbox is left behind.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	a := newApp(os.Stdin, os.Stdout, os.Stderr)
-	a.version = version
+	a.version, a.commit = version, commit
 	root := newRoot(a)
 	root.SetArgs(dockerWords(root, args))
 	return a.finish(root.ExecuteContext(ctx))
@@ -113,6 +107,6 @@ func rooms() []room {
 		{"Templates", []func(*app) *cobra.Command{newTemplate}},
 		{"Network", []func(*app) *cobra.Command{newNetwork, newForward, newLink, newOpen}},
 		{"Agents", []func(*app) *cobra.Command{newAgent, newAgents, newACP, newMCP, newE2B}},
-		{"Server", []func(*app) *cobra.Command{newUp, newDown, newConsole, newDoctor, newServe, newMigrate, newHost, newMove, newToken, newProject, newUsage, newBudget, newAudit, newEvents, newWebhook, newLimits, newBench, newVersion}},
+		{"Server", []func(*app) *cobra.Command{newUp, newDown, newConsole, newDoctor, newServe, newMigrate, newHost, newMove, newToken, newProject, newUsage, newBudget, newAudit, newEvents, newWebhook, newLimits, newBench, newVersion, newManual}},
 	}
 }

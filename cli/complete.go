@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/template"
+	"github.com/bothy-dev/bothy/templates"
 )
 
 // completeTimeout bounds how long the Tab key may wait for a server.
@@ -148,7 +148,7 @@ var (
 	allOnes    = sandboxWords()
 	pausedOnes = sandboxWords(bothy.StatePaused)
 	modes      = words(string(bothy.NetworkOff), string(bothy.NetworkRestricted), string(bothy.NetworkOpen))
-	builtIn    = words(template.BuiltIn()...)
+	builtIn    = words(templates.Names()...)
 )
 
 // arguments maps each command to the completions of its arguments.

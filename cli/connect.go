@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -68,4 +69,16 @@ func firstOf(values ...string) string {
 
 func sameURL(a, b string) bool {
 	return strings.TrimRight(a, "/") == strings.TrimRight(b, "/")
+}
+
+func readCredentials(path string) (c client.Credentials, err error) {
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = bothy.Errorf(bothy.CodeInvalid, "the credentials in %s cannot be read: %v", path, reason(err)).
+			WithHint("Remove the file and run `bothy up`, or set BOTHY_URL and BOTHY_API_KEY.").Because(err)
+	}
+	return c, err
 }

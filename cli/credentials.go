@@ -1,3 +1,5 @@
+//go:build linux && !clientonly
+
 package cli
 
 import (
@@ -18,18 +20,6 @@ import (
 // credentialsName is the path of the credentials below the home of another user, whose
 // environment is unknown.
 const credentialsName = ".config/bothy/credentials.json"
-
-func readCredentials(path string) (c client.Credentials, err error) {
-	b, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(b, &c)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		err = bothy.Errorf(bothy.CodeInvalid, "the credentials in %s cannot be read: %v", path, reason(err)).
-			WithHint("Remove the file and run `bothy up`, or set BOTHY_URL and BOTHY_API_KEY.").Because(err)
-	}
-	return c, err
-}
 
 // adminCredentials are the server's URL and the key that it made at its first start.
 func adminCredentials(server *serverFile) (client.Credentials, error) {

@@ -3,12 +3,12 @@ package cli
 import (
 	"context"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 )
 
 func newProcess(a *app) *cobra.Command {
@@ -93,17 +93,20 @@ func newProcessSignal(a *app) *cobra.Command {
 	return cmd
 }
 
+// signals are the names of Linux's signals, by number: those of this host may differ.
+var signals = []string{
+	"", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
+	"STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+}
+
 // signalNumber parses 15, TERM or SIGTERM.
 func signalNumber(text string) (int, error) {
 	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= 64 {
 		return n, nil
 	}
 	name := strings.ToUpper(text)
-	if !strings.HasPrefix(name, "SIG") {
-		name = "SIG" + name
-	}
-	if n := unix.SignalNum(name); n != 0 {
-		return int(n), nil
+	if n := slices.Index(signals, strings.TrimPrefix(name, "SIG")); n > 0 {
+		return n, nil
 	}
 	return 0, usagef("Name it as in INT or SIGINT, or give its number from 1 to 64.", "%q is not a signal", text)
 }

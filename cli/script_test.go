@@ -35,7 +35,7 @@ func bothyOrServer() {
 	if len(os.Args) > 1 && os.Args[1] == "serve" && os.Getenv("PRETEND_SERVE") != "" {
 		os.Exit(pretend.Serve(os.Args[2:]))
 	}
-	os.Exit(Main("dev"))
+	os.Exit(Main("dev", ""))
 }
 
 // TestScripts runs the scripts against a fake server, or against the real one that BOTHY_TEST_URL and

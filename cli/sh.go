@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -163,21 +161,4 @@ func firstError(errs ...error) error {
 		}
 	}
 	return nil
-}
-
-// followSize passes every change of the window's size on, until stop is called.
-func followSize(fd int, t bothy.Terminal) (stop func()) {
-	changed := make(chan os.Signal, 1)
-	signal.Notify(changed, syscall.SIGWINCH)
-	go func() {
-		for range changed {
-			if cols, rows, err := term.GetSize(fd); err == nil {
-				_ = t.Resize(cols, rows)
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(changed)
-		close(changed)
-	}
 }

@@ -162,3 +162,11 @@ sandbox or a snapshot still needs is not deleted.`, func(ctx context.Context, s 
 		return s.templates.RemoveTemplate(ctx, name)
 	})
 }
+
+func templateNames(list []*bothy.Template) []string {
+	names := make([]string, len(list))
+	for i, t := range list {
+		names[i] = t.Name
+	}
+	return names
+}

@@ -1,3 +1,5 @@
+//go:build linux && !clientonly
+
 package cli
 
 import (
@@ -139,14 +141,6 @@ func (a *app) ensureTemplate(ctx context.Context, s *session, name string) error
 	}
 	_, err = a.buildTemplate(ctx, s, bothy.TemplateBuild{Name: name})
 	return err
-}
-
-func templateNames(list []*bothy.Template) []string {
-	names := make([]string, len(list))
-	for i, t := range list {
-		names[i] = t.Name
-	}
-	return names
 }
 
 func (a *app) printUp(r *upResult) error {

@@ -7,6 +7,7 @@ import (
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/gvisor"
+	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/microvm"
 	"github.com/bothy-dev/bothy/internal/embedded"
 	"github.com/bothy-dev/bothy/store"
@@ -45,4 +46,13 @@ func (s *Server) openBuilds() (embedded.Paths, error) {
 	b, err := embedded.Extract(s.builds.Dir())
 	s.builds.Pin(b.GuestImage, b.Sentry, b.Vminit)
 	return b, err
+}
+
+// EngineBuild is the name of the build of gVisor's engine that this program contains.
+func EngineBuild() (string, error) {
+	parts, err := embedded.Parts()
+	if err != nil {
+		return "", err
+	}
+	return gvisor.BuildName(library.Own().Version, parts.Sentry.Digest, parts.Guest.Digest), nil
 }

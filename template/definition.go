@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/bothy-dev/bothy/templates"
 	"go.yaml.in/yaml/v3"
@@ -51,19 +50,7 @@ type nodePart struct {
 }
 
 // BuiltIn lists the names of the built-in templates.
-func BuiltIn() []string { return namesIn(templates.Files) }
-
-func namesIn(files fs.FS) []string {
-	paths, err := fs.Glob(files, "*.yaml")
-	if err != nil {
-		panic(err) // the pattern is a constant
-	}
-	for i, p := range paths {
-		paths[i] = strings.TrimSuffix(p, ".yaml")
-	}
-	slices.Sort(paths)
-	return paths
-}
+func BuiltIn() []string { return templates.Names() }
 
 // readDefinition reads a definition with all that it extends merged in.
 func readDefinition(files fs.FS, name string) (*definition, error) {

@@ -7,7 +7,10 @@ import (
 	"github.com/bothy-dev/bothy/cli"
 )
 
-// version is set when a release is built.
-var version = "dev"
+// These are set when a release is built.
+var (
+	version = "dev"
+	commit  = ""
+)
 
-func main() { os.Exit(cli.Main(version)) }
+func main() { os.Exit(cli.Main(version, commit)) }

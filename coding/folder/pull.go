@@ -18,8 +18,6 @@ import (
 	"github.com/bothy-dev/bothy"
 )
 
-const nofollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-
 // writer writes files from the sandbox. Everything goes through os.Root, so that no path
 // leads out of the folder.
 type writer struct {

@@ -103,6 +103,16 @@ func digest(known, path string) (string, error) {
 	return builds.Digest(path)
 }
 
+// BuildName names a build of the engine: by gVisor's version and the digests of the sentry and, if
+// there is one, the guest's image.
+func BuildName(gvisor, sentry, guest string) string {
+	name := Name + "-" + gvisor + "-" + sentry[:12]
+	if guest != "" {
+		name += "-" + guest[:8]
+	}
+	return name
+}
+
 // New prepares the engine; it starts no sandbox.
 func New(o Options) (*Engine, error) {
 	if o.Log == nil {
@@ -118,16 +128,15 @@ func New(o Options) (*Engine, error) {
 		return nil, bothy.Errorf(bothy.CodeEngineMissing, "%s is not a sentry of the gVisor engine", o.Sentry).
 			WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
 	}
-	build := sum[:12]
+	var guest string
 	if o.Guest != "" {
-		guest, err := digest(o.GuestDigest, o.Guest)
+		guest, err = digest(o.GuestDigest, o.Guest)
 		if err != nil {
 			return nil, bothy.Errorf(bothy.CodeEngineMissing, "the guest's image cannot be read").
 				WithHint("Build with `make build`, which puts it into the bothy binary.").Because(err)
 		}
-		build += "-" + guest[:8]
 	}
-	build = Name + "-" + gvisor.Version + "-" + build
+	build := BuildName(gvisor.Version, sum, guest)
 	if err := keepOwn(o, build, gvisor); err != nil {
 		return nil, err
 	}

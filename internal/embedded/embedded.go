@@ -86,6 +86,9 @@ func extract(from fs.FS, dir string) (Paths, error) {
 	return p, nil
 }
 
+// Parts lists what this program contains.
+func Parts() (*Index, error) { return readIndex(files) }
+
 func readIndex(from fs.FS) (*Index, error) {
 	data, err := fs.ReadFile(from, "bin/index.json")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 	"cmd/sentry": {"engine"},
 	"cmd/vminit": {"engine"},
 	"cli": {
-		"access", "audit", "client", "coding", "config", "doctor", "engine", "lifecycle/register", "mcp", "server", "snapshot", "template",
+		"access", "audit", "client", "coding", "config", "doctor", "engine", "lifecycle/register", "mcp", "server", "snapshot", "template", "templates",
 	},
 	"server": {
 		"access", "agents", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "cluster", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",

@@ -1,0 +1,44 @@
+//go:build !linux || clientonly
+
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/bothy-dev/bothy"
+)
+
+// helper is nil: the client starts no processes of its own program.
+func helper() func() int { return nil }
+
+// engineBuild is "": the client has no engine.
+func engineBuild() string { return "" }
+
+// The commands of a host of sandboxes say where they can be used.
+
+func newUp(*app) *cobra.Command    { return onServersHost("up", "Start the server") }
+func newDown(*app) *cobra.Command  { return onServersHost("down", "Stop the server") }
+func newServe(*app) *cobra.Command { return onServersHost("serve", "Run the server") }
+func newBench(*app) *cobra.Command { return onServersHost("bench", "Measure a host") }
+
+func newDoctor(*app) *cobra.Command  { return onServersHost("doctor", "Check a host") }
+func newMigrate(*app) *cobra.Command { return onServersHost("migrate", "Move a server's records") }
+func newHostJoin(*app) *cobra.Command {
+	return onServersHost("join", "Make a computer a host of a cluster")
+}
+
+// onServersHost makes a command that exists only in the whole program, whatever its arguments.
+func onServersHost(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:                name,
+		Short:              short + " (on a Linux host, with the whole program)",
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return bothy.Errorf(bothy.CodeUnsupported, "`%s` needs a Linux host and the whole program: this is the client alone", cmd.CommandPath()).
+				WithHint("Run it on the server's host. To use a server from here, set BOTHY_URL and BOTHY_API_KEY.")
+		},
+	}
+}
+
+// connectToSelf finds nothing: there is no server on this host.
+func (a *app) connectToSelf() (*session, error) { return nil, nil }
