@@ -10,6 +10,8 @@ MAKEFLAGS += --no-print-directory
 GO ?= go
 PREFIX ?= /usr/local
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+CLIENTS := linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64 windows-arm64
 
 # Released programs are static, reproducible and small. Programs that only run here are
 # compiled with the same flags, so that nothing is compiled twice.
@@ -38,8 +40,20 @@ bin/bothy: bin/go.mod
 	@$(RELEASE) '-s -w -buildid=' -o bin/sentry ./cmd/sentry
 	@$(RELEASE) '-s -w -buildid=' -o bin/vminit ./cmd/vminit
 	@$(GO_RUN) ./internal/embedded/pack -guest bin/guest -sentry bin/sentry -vminit bin/vminit
-	@$(RELEASE) '-s -w -X main.version=$(VERSION)' -o bin/bothy ./cmd/bothy
+	@$(RELEASE) '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/bothy ./cmd/bothy
 	@$(RELEASE) '-s -w' -o bin/bothy-bench ./cmd/bothy-bench
+
+.PHONY: client
+client: ## build the command line without the server for Linux, macOS and Windows into bin/client
+	@mkdir -p bin/client
+	@for x in $(CLIENTS); do echo "== client $$x"; \
+		GOOS=$${x%-*} GOARCH=$${x#*-} CGO_ENABLED=0 $(GO) build -tags=clientonly -trimpath -buildvcs=false \
+			-ldflags '-s -w -buildid= -X main.version=$(VERSION) -X main.commit=$(COMMIT)' \
+			-o bin/client/bothy-$$x$$([[ $$x != windows-* ]] || echo .exe) ./cmd/bothy; done
+
+.PHONY: release
+release: build client ## make the packages of VERSION in bin/release; KEY=FILE (Ed25519, PEM) signs their provenance
+	@packaging/release/run '$(VERSION)' '$(COMMIT)' '$(KEY)'
 
 .PHONY: bin/fakeapi
 bin/fakeapi: # the fake server of the SDKs' unit tests
