@@ -1,3 +1,5 @@
+//go:build linux && !clientonly
+
 package cli
 
 import (
