@@ -141,7 +141,10 @@ func (s *processService) start(spec command.Spec) (*command.Process, error) {
 		}
 	}
 	if spec.Argv = withoutShell(spec.Argv); spec.Argv != nil {
-		return s.a.commands.Start(spec)
+		p, err := s.a.commands.Start(spec)
+		if bothy.ErrorCode(err) != bothy.CodeCommandNotFound {
+			return p, err
+		}
 	}
 	return nil, bothy.Errorf(bothy.CodeCommandNotFound, "the sandbox has no shell: neither bash nor sh was found").
 		WithHint("Give the command as an array of arguments, whose first is the path of a program, or choose a template that has a shell.")
