@@ -272,7 +272,7 @@ func confine(res *http.Response) error {
 			if !strings.HasPrefix(rest, "/") {
 				rest = "/" + rest
 			}
-			at = "/" + strings.TrimLeft(rest, `/\\`) // two slashes would lead to another host
+			at = "/" + strings.TrimLeft(rest, `/\`) // two slashes would lead to another host
 			h.Set("Location", at)
 			break
 		}
