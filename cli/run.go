@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/template"
+	"github.com/bothy-dev/bothy/templates"
 )
 
 func newRun(a *app) *cobra.Command {
@@ -51,7 +51,7 @@ built-in one, or -- follows it.`,
 			return usagef("Use `bothy create` and `bothy exec` to keep it.", "run always terminates the sandbox in the end")
 		}
 		if create.template == "" && create.snapshot == "" && len(args) > 0 && cmd.ArgsLenAtDash() != 0 &&
-			(slices.Contains(template.BuiltIn(), args[0]) || len(args) > 1 && args[1] == "--") {
+			(slices.Contains(templates.Names(), args[0]) || len(args) > 1 && args[1] == "--") {
 			create.template = args[0]
 			if args = args[1:]; len(args) > 0 && args[0] == "--" {
 				args = args[1:]
