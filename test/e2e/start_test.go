@@ -70,7 +70,7 @@ func TestStartsThatFail(t *testing.T) {
 			"no first line":       {[]string{"/workspace/bin/odd"}, "", bothy.CodeCommandInvalid},
 			"unknown folder":      {[]string{"true"}, "/no/such/folder", bothy.CodeInvalid},
 			"a file for a folder": {[]string{"true"}, "/workspace/bin/plain", bothy.CodeInvalid},
-			"a shut folder":       {[]string{"true"}, "/shut", bothy.CodeCommandInvalid},
+			"a shut folder":       {[]string{"true"}, "/shut", bothy.CodeInvalid},
 		} {
 			req := bothy.ExecRequest{Command: bothy.Command{Args: c.argv}, Cwd: c.cwd}
 			_, plain := b.exec(req)
