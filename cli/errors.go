@@ -75,12 +75,17 @@ func (a *app) finish(err error) int {
 
 func (a *app) printError(err error) {
 	detail, hint := describe(err)
+	code := bothy.CodeInvalid // of wrong usage
+	var wrong *wrongUsage
 	var e *bothy.Error
-	if a.json && errors.As(err, &e) {
+	if errors.As(err, &e) {
+		code = e.Code
+	}
+	if a.json && (e != nil || errors.As(err, &wrong)) {
 		if body := a.last.problem(); body != nil {
 			_ = writeLine(a.stderr, body)
 		} else { // errors found on this side look the same
-			_ = json.NewEncoder(a.stderr).Encode(map[string]string{"code": string(e.Code), "detail": detail, "hint": hint})
+			_ = json.NewEncoder(a.stderr).Encode(map[string]string{"code": string(code), "detail": detail, "hint": hint})
 		}
 		return
 	}
