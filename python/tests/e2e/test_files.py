@@ -151,13 +151,21 @@ def test_an_upload_that_breaks_off_leaves_what_was_there(
     sbx.files.write("data/whole", "before")
     server = urlsplit(environment["BOTHY_URL"])
     assert server.port is not None
-    request = (
-        f"PUT /v1/sandboxes/{sbx.id}/files?path=data/whole HTTP/1.1\r\nHost: {server.netloc}\r\n"
-        f"Authorization: Bearer {environment['BOTHY_API_KEY']}\r\n"
-        "Content-Type: application/octet-stream\r\nContent-Length: 100000000\r\n\r\n"
-    )
-    with socket.create_connection((server.hostname, server.port)) as connection:
+
+    def begin(connection: socket.socket, query: str) -> None:
+        request = (
+            f"PUT /v1/sandboxes/{sbx.id}/files?path=data/whole{query} HTTP/1.1\r\n"
+            f"Host: {server.netloc}\r\n"
+            f"Authorization: Bearer {environment['BOTHY_API_KEY']}\r\n"
+            "Content-Type: application/octet-stream\r\nContent-Length: 100000000\r\n\r\n"
+        )
         connection.sendall(request.encode() + b"x" * 5_000_000)
+
+    with socket.create_connection((server.hostname, server.port)) as connection:
+        begin(connection, "")
+        assert sbx.files.read("data/whole") == "before"
+    with socket.create_connection((server.hostname, server.port)) as connection:
+        begin(connection, "&atomic=true")
         while len(sbx.files.list("data")) == 1:  # until it is being written, beside
             time.sleep(0.05)
     while len(sbx.files.list("data")) > 1:  # until it has been given up
