@@ -25,6 +25,8 @@ type Harness struct {
 	RootFS, Guest string
 	// Patience is how long a guest may need for its first answer.
 	Patience time.Duration
+	// Parallel runs the tests beside one another, where a machine is busy with one processor for long.
+	Parallel bool
 }
 
 // Run runs the suite.
@@ -56,7 +58,12 @@ func Run(t *testing.T, h Harness) {
 		"A machine made from a spare is adopted":                     spareAdopted,
 		"Spares are given up":                                        sparesGivenUp,
 	} {
-		t.Run(name, func(t *testing.T) { test(t, newSuite(t, h)) })
+		t.Run(name, func(t *testing.T) {
+			if h.Parallel {
+				t.Parallel()
+			}
+			test(t, newSuite(t, h))
+		})
 	}
 }
 

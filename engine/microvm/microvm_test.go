@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -126,10 +127,13 @@ func newParent(t *testing.T) string {
 }
 
 func TestEngine(t *testing.T) {
+	var mu sync.Mutex
 	names := map[string]string{}
 	enginetest.Run(t, enginetest.Harness{
-		RootFS: built.rootfs, Guest: built.guest, Patience: 2 * time.Minute,
+		RootFS: built.rootfs, Guest: built.guest, Patience: 2 * time.Minute, Parallel: true,
 		New: func(t *testing.T, dir string) bothy.Engine {
+			mu.Lock()
+			defer mu.Unlock()
 			if names[dir] == "" {
 				names[dir] = newParent(t)
 			}
