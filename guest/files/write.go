@@ -143,7 +143,6 @@ func (f *FS) create(u *account.User, path string, o WriteOptions) (*pending, err
 func (f *FS) overwrite(u *account.User, t *pending, r io.Reader, o WriteOptions) error {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
-	var whole io.Reader
 	if _, large := r.(Splicer); !large {
 		n, err := readFull(r, buf[:])
 		if err != nil && err != io.EOF {
@@ -157,33 +156,68 @@ func (f *FS) overwrite(u *account.User, t *pending, r io.Reader, o WriteOptions)
 			if err := o.check(sum); err != nil {
 				return err
 			}
-			whole = bytes.NewReader(buf[:n])
-		} else {
-			r = io.MultiReader(bytes.NewReader(bytes.Clone(buf[:n])), r)
+			return f.over(u, t, o, func() error {
+				if _, err := t.file.Write(buf[:n]); err != nil {
+					return err
+				}
+				return t.file.Truncate(int64(n))
+			})
 		}
+		r = io.MultiReader(bytes.NewReader(bytes.Clone(buf[:n])), r)
 	}
-	if whole == nil {
-		stage, err := unnamed(filepath.Dir(t.final))
-		if err != nil {
-			return err
-		}
-		defer stage.Close()
-		if err := fill(stage, r, o); err != nil {
-			return err
-		}
-		if _, err := stage.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		whole = struct{ io.Reader }{stage}
+	stage, err := unnamed(filepath.Dir(t.final))
+	if err != nil {
+		return err
 	}
+	defer stage.Close()
+	if err := fill(stage, r, o); err != nil {
+		return err
+	}
+	return f.over(u, t, o, func() error { return moveContent(t.file, stage, buf[:]) })
+}
+
+// over writes the content over the existing file, and gives it its attributes.
+func (f *FS) over(u *account.User, t *pending, o WriteOptions, write func() error) error {
 	return f.as(u, func() error {
 		if o.Mode != 0 { // which only the owner may
 			if err := t.setMode(); err != nil {
 				return err
 			}
 		}
-		return t.copyOver(whole, buf[:], o)
+		if err := write(); err != nil {
+			return err
+		}
+		if !o.ModifiedAt.IsZero() {
+			_ = setTime(t.file, o.ModifiedAt) // only the owner may
+		}
+		return setMetadata(t.file, o.Metadata)
 	})
+}
+
+// moveContent makes the content of a file that of another, from the end, so that both together never
+// need much more room than one.
+func moveContent(to, from *os.File, buf []byte) error {
+	st, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	if err := to.Truncate(st.Size()); err != nil {
+		return err
+	}
+	for end := st.Size(); end > 0; {
+		part := buf[:min(end, int64(len(buf)))]
+		end -= int64(len(part))
+		if _, err := from.ReadAt(part, end); err != nil {
+			return err
+		}
+		if _, err := to.WriteAt(part, end); err != nil {
+			return err
+		}
+		if err := from.Truncate(end); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readFull reads until buf is full, or returns io.EOF if the content ends before.
@@ -216,21 +250,6 @@ func (t *pending) setMode() error {
 		return err
 	}
 	return t.file.Chmod(t.mode)
-}
-
-// copyOver writes the content over the existing file.
-func (t *pending) copyOver(r io.Reader, buf []byte, o WriteOptions) error {
-	n, err := io.CopyBuffer(struct{ io.Writer }{t.file}, r, buf)
-	if err == nil {
-		err = t.file.Truncate(n)
-	}
-	if err == nil {
-		err = setMetadata(t.file, o.Metadata)
-	}
-	if err == nil && !o.ModifiedAt.IsZero() {
-		_ = setTime(t.file, o.ModifiedAt) // only the owner may
-	}
-	return err
 }
 
 // followLinks returns the target of a path that names a symbolic link, even a
