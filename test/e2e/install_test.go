@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,9 @@ func TestEachBuiltInTemplateInstallsPackages(t *testing.T) {
 	}
 	for name, with := range installers {
 		t.Run(name, func(t *testing.T) {
+			if name != bothy.DefaultTemplate && os.Getenv("BOTHY_TEST_LONG") == "" {
+				t.Skip("only `make test-all` installs in other templates than the default")
+			}
 			s.ensureTemplate(t, name)
 			b := s.newBox(t, bothy.SandboxCreate{
 				Template: name, MemoryMB: 1024, DiskMB: 2048, Network: &bothy.Network{Mode: bothy.NetworkRestricted},
