@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -103,7 +104,9 @@ func describe(err error) (detail, hint string) {
 	case errors.As(err, &wrong):
 		return wrong.detail, wrong.hint
 	case errors.As(err, &e) && e.Detail != "":
-		return e.Detail, inCommands(e.Hint)
+		// What was being done stands before the error of the API, which also says what programs need.
+		before, _, _ := strings.Cut(err.Error(), e.Error())
+		return before + e.Detail, inCommands(e.Hint)
 	case errors.Is(err, context.Canceled):
 		return "interrupted", ""
 	}

@@ -1,6 +1,12 @@
 package cli
 
-import "testing"
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+)
 
 func TestHintsNameCommands(t *testing.T) {
 	for hint, want := range map[string]string{
@@ -13,5 +19,16 @@ func TestHintsNameCommands(t *testing.T) {
 		if got := inCommands(hint); got != want {
 			t.Errorf("%q\n became %q\n    want %q", hint, got, want)
 		}
+	}
+}
+func TestErrorSaysWhatWasBeingDone(t *testing.T) {
+	inner := bothy.Errorf(bothy.CodeConflict, "it is busy").WithHint("Wait.").Because(errors.New("secret cause"))
+	inner.Op = "GET /v1"
+	detail, hint := describe(fmt.Errorf("the sandbox x was not terminated: %w", inner))
+	if detail != "the sandbox x was not terminated: it is busy" || hint != "Wait." {
+		t.Errorf("%q, %q", detail, hint)
+	}
+	if detail, _ := describe(inner); detail != "it is busy" {
+		t.Errorf("%q", detail)
 	}
 }

@@ -66,7 +66,7 @@ func (a *app) streamPiped(ctx context.Context, s *session, id string, req bothy.
 	follow, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
-		if err := feed(follow, s.exec, id, started.PID, a.stdin); err != nil {
+		if err := feed(ctx, s.exec, id, started.PID, a.stdin); err != nil {
 			cancel(err)
 		}
 	}()

@@ -55,10 +55,13 @@ func (c *conn) header(ctx context.Context) http.Header {
 }
 
 // send returns an answer that reports success. The caller closes its body. It retries requests
-// that the server was too busy to start.
+// that the server was too busy to start, and those that lost their connection to another request.
 func (c *conn) send(r *http.Request) (*http.Response, error) {
 	for try := 0; ; try++ {
 		res, err := c.http.Do(r)
+		if err != nil && try < maxRetries && taken(r, err) && rewind(r) {
+			continue
+		}
 		if err != nil {
 			return nil, c.unreachable(r.Context(), err)
 		}

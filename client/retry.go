@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -21,15 +23,8 @@ func again(r *http.Request, refused *bothy.Error) bool {
 	if refused.Code != bothy.CodeRateLimited || refused.RetryAfter <= 0 || refused.RetryAfter > longestPause {
 		return false
 	}
-	if r.Body != nil && r.Body != http.NoBody {
-		if r.GetBody == nil {
-			return false
-		}
-		body, err := r.GetBody()
-		if err != nil {
-			return false
-		}
-		r.Body = body
+	if !rewind(r) {
+		return false
 	}
 	timer := time.NewTimer(refused.RetryAfter)
 	defer timer.Stop()
@@ -39,4 +34,34 @@ func again(r *http.Request, refused *bothy.Error) bool {
 	case <-r.Context().Done():
 		return false
 	}
+}
+
+// taken reports whether the end of another request took the connection of r, which may be repeated.
+// net/http returns the connection of a response without content to the pool before its request counts
+// as done. One that is cancelled in between closes the connection under the request that uses it next.
+func taken(r *http.Request, err error) bool {
+	if r.Context().Err() != nil || !errors.Is(err, context.Canceled) {
+		return false
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return r.Header.Get("Idempotency-Key") != ""
+}
+
+// rewind makes the body of r readable again.
+func rewind(r *http.Request) bool {
+	if r.Body == nil || r.Body == http.NoBody {
+		return true
+	}
+	if r.GetBody == nil {
+		return false
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return false
+	}
+	r.Body = body
+	return true
 }

@@ -96,3 +96,42 @@ func TestWaitingEndsWithTheCaller(t *testing.T) {
 		}
 	})
 }
+
+// shared answers each call after another request has taken the connection of the first so many.
+type shared struct {
+	door
+	taken int
+}
+
+func (s *shared) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s.calls < s.taken {
+		s.calls++
+		return nil, context.Canceled
+	}
+	return s.door.RoundTrip(r)
+}
+
+func TestConnectionThatAnotherRequestTook(t *testing.T) {
+	run := func(x *Client) error {
+		_, err := x.Exec.Exec(t.Context(), "sbx", bothy.ExecRequest{Command: bothy.Command{Line: "echo"}})
+		return err
+	}
+	for name, c := range map[string]struct {
+		taken, calls int
+		do           func(*Client) error
+		want         bothy.Code
+	}{
+		"an end":                        {1, 2, func(x *Client) error { return x.Sandboxes.Terminate(t.Context(), "sbx") }, ""},
+		"a question":                    {2, 3, func(x *Client) error { _, err := x.Sandboxes.Get(t.Context(), "sbx"); return err }, ""},
+		"always":                        {9, 4, func(x *Client) error { return x.Sandboxes.Terminate(t.Context(), "sbx") }, CodeUnreachable},
+		"a command, which may have run": {1, 1, run, CodeUnreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &shared{taken: c.taken}
+			err := c.do(New("http://x", "key", WithHTTPClient(&http.Client{Transport: s})))
+			if bothy.ErrorCode(err) != c.want || s.calls != c.calls {
+				t.Errorf("%d calls: %v", s.calls, err)
+			}
+		})
+	}
+}
