@@ -231,6 +231,20 @@ func (s *Server) connect(url, credentials string) error {
 // Running reports whether the program was started and has not been seen to end.
 func (s *Server) Running() bool { return s.cmd != nil }
 
+// Ended reports whether the program has ended by itself, and how.
+func (s *Server) Ended() (*os.ProcessState, bool) {
+	if !s.Running() {
+		return nil, false
+	}
+	select {
+	case state := <-s.ended:
+		s.cmd = nil
+		return state, true
+	default:
+		return nil, false
+	}
+}
+
 // PID is the number of the program's process. It must run.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
@@ -294,6 +308,9 @@ func (s *Server) wait() (*os.ProcessState, error) {
 // unless the server had ended before. It removes everything.
 func (s *Server) ShutDown() error {
 	var errs []error
+	if state, ok := s.Ended(); ok {
+		errs = append(errs, fmt.Errorf("the server had ended by itself: %v", state))
+	}
 	if s.Running() {
 		errs = append(errs, s.terminateAll(), s.Stop(), s.Leftovers(""), s.drafts())
 	}
