@@ -64,6 +64,7 @@ func TestVectors(t *testing.T) {
 	}
 	for name, start := range players {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each player has sandboxes of its own
 			p := start(t)
 			for _, file := range files {
 				t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) { playFile(t, file, name, p, rest) })
