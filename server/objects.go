@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/blob"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 )
@@ -356,15 +355,13 @@ func (s *Server) imagesInUse(ctx context.Context) (func(digest string) bool, err
 	}
 	unknown := false
 	for _, n := range all {
-		text, err := blob.ReadFile(ctx, s.blobs, n.ID, snapshot.ManifestName)
+		o, err := s.origins.of(ctx, s.blobs, n.ID)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		if err == nil {
-			if m, err := snapshot.Parse(text); err == nil {
-				used[m.Sandbox.TemplateDigest] = true
-				continue
-			}
+		if err == nil && o.image != "" {
+			used[o.image] = true
+			continue
 		}
 		if named, err := s.namesSnapshot(ctx, n.ID); err != nil {
 			return nil, err

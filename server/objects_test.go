@@ -234,6 +234,7 @@ func TestObjectsOfSnapshotsOfOtherHostsStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.origins.keep(nil)
 	here.err = errors.New("away")
 	if need, err := needed(t.Context(), &store.Tree{Kind: store.TreeTemplates, Name: "other", StoredAt: &at}); err == nil || !need {
 		t.Errorf("what cannot be read needs nothing: %v %v", need, err)

@@ -43,7 +43,6 @@ import (
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/metering"
 	"github.com/bothy-dev/bothy/session"
-	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/telemetry"
 	"github.com/bothy-dev/bothy/template"
@@ -88,6 +87,7 @@ type Server struct {
 	cluster   cluster.Service
 	counts    cluster.Counts
 	images    images
+	origins   origins
 	// shared records the files that hosts share, and trees fetches them.
 	shared store.Shared
 	trees  *cluster.Trees
@@ -314,18 +314,18 @@ func (s *Server) templateInUse(ctx context.Context, project, digest string, with
 		if without[name] {
 			continue
 		}
-		text, err := blob.ReadFile(ctx, s.blobs, name, snapshot.ManifestName)
+		o, err := s.origins.of(ctx, s.blobs, name)
 		if s.bucket != nil && err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return true, err // unknown counts as in use
 		}
 		if err != nil {
 			continue // just deleted
 		}
-		m, err := snapshot.Parse(text)
-		if err == nil && m.Sandbox.TemplateDigest == digest && (project == "" || m.ProjectID == project) {
+		if o.image == digest && (project == "" || o.project == project) {
 			return true, nil
 		}
 	}
+	s.origins.keep(names)
 	return false, nil
 }
 
