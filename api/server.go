@@ -23,7 +23,7 @@ import (
 	"github.com/bothy-dev/bothy/session"
 )
 
-//go:generate go test -run ^TestDocumentFiles$ . -update
+//go:generate go test -run ^TestDocumentFile$ . -update
 
 // DefaultListen is the default address of the server.
 const DefaultListen = "127.0.0.1:7700"
