@@ -549,6 +549,23 @@ func TestTheGivenUpIsNotOlder(t *testing.T) {
 	}
 }
 
+// A host that changes nothing finds out by its next renewal that it was given up.
+func TestARenewalFindsThatTheHostIsGivenUp(t *testing.T) {
+	url := database(t)
+	one := member(t, url, "one", postgres.WithLease(time.Nanosecond, 20*time.Millisecond))
+	defer one.Close()
+	two := member(t, url, "two")
+	defer two.Close()
+	if done, err := two.GiveUpHosts(t.Context(), 0, freed); err != nil || len(done) != 1 {
+		t.Fatal(done, err)
+	}
+	select {
+	case <-one.Lost():
+	case <-time.After(time.Minute):
+		t.Error("it keeps its lease")
+	}
+}
+
 // Starts on several hosts at once come one after another for a project with a bound, so that
 // the bounds are never passed, and never kept from anybody who is within them.
 func TestStartsOfAllHostsStayWithinBounds(t *testing.T) {
