@@ -12,8 +12,8 @@ import (
 // key.
 const loadAgain = 200 * time.Millisecond
 
-// WithShared says that other servers change the tokens and projects as well.
-func WithShared() Option { return func(t *Tokens) { t.shared = true } }
+// WithShared says whether other servers change the tokens and projects as well.
+func WithShared(shared bool) Option { return func(t *Tokens) { t.shared = shared } }
 
 // Refresh picks up changes by other servers: keys that they revoked stop working, and requests
 // that use one are told.

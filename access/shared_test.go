@@ -33,7 +33,7 @@ func TestKeysOfOtherHosts(t *testing.T) {
 	}
 	defer db.Close()
 	counter := &hashCounter{Store: db}
-	one, two := access.New(db, access.WithShared()), access.New(counter, access.WithShared())
+	one, two := access.New(db, access.WithShared(true)), access.New(counter, access.WithShared(true))
 	admin := bothy.WithCaller(t.Context(), &bothy.Caller{ProjectID: bothy.DefaultProject, Scopes: []bothy.Scope{bothy.ScopeAdmin}})
 	// The other host reads the hashes repeatedly, and each key is made right after a read.
 	for range 3 {

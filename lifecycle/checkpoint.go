@@ -163,7 +163,7 @@ func (s *Service) isUploadingLast(ctx context.Context, sb *store.Sandbox, every 
 	if s.remote == nil || len(sb.Checkpoints) == 0 {
 		return false
 	}
-	n, err := s.timedSnapshot(ctx, sb.Checkpoints[0])
+	n, err := s.o.Cluster.TimedSnapshot(ctx, sb.Checkpoints[0])
 	return err == nil && n.Durable != bothy.DurableStore && s.clock.Now().Sub(n.CreatedAt) < max(storePatience, 3*every)
 }
 

@@ -222,7 +222,7 @@ func TestADeleteThatIsNotStoredIsNotAcknowledged(t *testing.T) {
 		w.change = func(o *lifecycle.Options) {
 			change(o)
 			if shared {
-				o.Elsewhere = func(context.Context, string) (int, error) { return 0, nil }
+				asShared(o)
 			}
 		}
 		w.restart()
@@ -253,12 +253,13 @@ func TestAHostThatWasGivenUpAnswersNothing(t *testing.T) {
 	w := newWorld(t)
 	var gone atomic.Bool
 	w.change = func(o *lifecycle.Options) {
-		o.Await = func(context.Context) error {
+		asShared(o)
+		o.Cluster = awaited{o.Cluster, func() error {
 			if gone.Load() {
 				return errors.New("given up")
 			}
 			return nil
-		}
+		}}
 	}
 	w.restart()
 	sb := w.create(bothy.SandboxCreate{})

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/store"
 )
 
@@ -71,7 +70,7 @@ var (
 // TestCopiesHaveEverySetting makes a sandbox with every setting there is, and compares its fields with
 // those of its copies. A new field must be copied, or be listed above with the reason why not.
 func TestCopiesHaveEverySetting(t *testing.T) {
-	m := newMetered(t, func(o *lifecycle.Options) { o.HostLabels = map[string]string{"zone": "a"} })
+	m := newMetered(t, withLabels(map[string]string{"zone": "a"}))
 	m.closeServer()
 	m.acceleration = bothy.AccelerationKVM
 	m.open()

@@ -288,7 +288,7 @@ func (s *Service) inherit(req *bothy.SandboxCreate, o snapshot.Origin) {
 	if req.Metadata == nil {
 		req.Metadata = o.Metadata
 	}
-	if req.HostLabels == nil && s.o.HostLabels != nil {
+	if req.HostLabels == nil && s.o.Cluster.Shared() {
 		req.HostLabels = o.HostLabels
 	}
 }

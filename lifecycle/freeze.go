@@ -333,8 +333,8 @@ func (s *Service) restoreMachine(ctx context.Context, sb *store.Sandbox, t *stor
 			break
 		}
 		if has := engine.Info().Host; !has.Wakes(m.Processor) {
-			if s.o.NoHost != nil {
-				return nil, nil, s.o.NoHost(ctx, m.ID, *needsOf(m))
+			if err := s.o.Cluster.NoHost(ctx, m.ID, *needsOf(m)); err != nil {
+				return nil, nil, err
 			}
 			how.Kind = bothy.SnapshotFiles
 			how.Detail = fmt.Sprintf("the memory was written on another processor, %s, and this host has %s: the files are back, the processes are gone", m.Processor, missing(has, m.Processor))

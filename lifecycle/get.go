@@ -87,15 +87,15 @@ func (s *Service) budgetsOf(ctx context.Context, rows ...*store.Sandbox) func(ro
 	}
 	var roots []string
 	for _, sb := range rows {
-		if s.o.TreeBudgets != nil && sb.BudgetRoot != "" {
+		if sb.BudgetRoot != "" {
 			roots = append(roots, sb.BudgetRoot)
 		}
 	}
 	if len(roots) == 0 {
 		return here
 	}
-	stored, err := s.o.TreeBudgets(ctx, roots)
-	if err != nil {
+	stored, err := s.o.Cluster.TreeBudgets(ctx, roots)
+	if err != nil || stored == nil {
 		return here
 	}
 	limits := make(map[string]float64, len(roots))

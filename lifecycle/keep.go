@@ -78,7 +78,7 @@ func (s *Service) keepSnapshots(ctx context.Context) error {
 		return err
 	}
 	var own map[string]bool // this host's sandboxes; nil without a cluster
-	if s.o.Elsewhere != nil {
+	if s.o.Cluster.Shared() {
 		if own, err = s.ownSandboxes(ctx); err != nil {
 			return err
 		}

@@ -247,7 +247,7 @@ func TestSnapshotsThatAnotherHostDeletedAreNotListed(t *testing.T) {
 	change := w.change
 	w.change = func(o *lifecycle.Options) {
 		change(o)
-		o.Elsewhere = func(context.Context, string) (int, error) { return 0, nil }
+		asShared(o)
 	}
 	w.restart()
 	snap := func(sandbox string) string {

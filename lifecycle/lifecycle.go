@@ -64,29 +64,8 @@ type Options struct {
 	NetworkLogs NetworkLogs
 	// CABundle is PEM that every sandbox trusts. Optional.
 	CABundle string
-	// Await waits until this host may act for its sandboxes, or returns an error if it never may
-	// again, because the other hosts have given it up. Optional.
-	Await func(context.Context) error
-	// HostLabels are this host's labels, possibly empty; nil without a cluster.
-	HostLabels map[string]string
-	// NoHost returns the error for memory that no host of the cluster can restore. It is nil
-	// without a cluster; then only the files are restored.
-	NoHost func(ctx context.Context, snapshotID string, needs bothy.MemoryNeeds) error
-	// Elsewhere counts a project's running sandboxes on other hosts that share the store.
-	// Optional.
-	Elsewhere func(ctx context.Context, projectID string) (int, error)
-	// TreeBudgets reads the budgets of trees that other hosts that share the store may have changed.
-	// Optional.
-	TreeBudgets func(ctx context.Context, roots []string) (map[string]float64, error)
-	// TimedSnapshot returns a snapshot, which another host may have taken, with its time by this host's
-	// clock (see store.Hosts). Optional.
-	TimedSnapshot func(ctx context.Context, id string) (*bothy.Snapshot, error)
-	// ClaimDead makes this host the owner of a paused sandbox of a dead host (see store.Hosts).
-	// Optional.
-	ClaimDead func(ctx context.Context, id string) (bool, error)
-	// StartShared stores a starting sandbox within the limits of all hosts (see store.Hosts).
-	// It is set together with Elsewhere.
-	StartShared func(ctx context.Context, sb *store.Sandbox, b store.StartBounds) error
+	// Cluster is the hosts that share the store; nil is Alone.
+	Cluster Cluster
 	// MaxSandboxes limits running sandboxes on this host. 0 means no limit.
 	MaxSandboxes int
 	// MinFreeMemoryMB is the memory that the host keeps free: a create that would leave less
@@ -217,6 +196,9 @@ func New(o Options) *Service {
 	if o.Meter == nil {
 		o.Meter = noMeter{}
 	}
+	if o.Cluster == nil {
+		o.Cluster = Alone{o.Store}
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Service{
 		o: o, clock: o.Clock, log: o.Log,
@@ -225,11 +207,7 @@ func New(o Options) *Service {
 		transfers: newTransfers(), comparisons: make(chan struct{}, maxComparisons), checkpointSlots: make(chan struct{}, checkpointsAtOnce), trusted: trustedKeys(o),
 	}
 	s.remote, _ = o.Blobs.(blob.Remote)
-	var start func(context.Context, *store.Sandbox, bool) error
-	if o.StartShared != nil {
-		start = s.startShared
-	}
-	s.ledger = ledger.New(ledger.Options{Store: o.Store, Start: start, Elsewhere: s.endElsewhere, Observe: o.Observe, Clock: o.Clock, Log: o.Log, Background: ctx})
+	s.ledger = ledger.New(ledger.Options{Store: o.Store, Start: s.storeStart, Elsewhere: s.endElsewhere, Observe: o.Observe, Clock: o.Clock, Log: o.Log, Background: ctx})
 	s.engines = engines.New(engines.Options{
 		Open: o.Engines, Openers: o.Openers, Default: o.Engine, Auto: o.Auto, Clock: o.Clock, Log: o.Log, Background: ctx,
 		Opened: s.engineOpened, Step: s.emitStep,
@@ -239,15 +217,15 @@ func New(o Options) *Service {
 		GuestImage: o.GuestImage, Patience: s.engines.Patience, Clock: o.Clock, Log: o.Log, Background: ctx,
 	}, instanceOwner{s})
 	s.admission = admission.New(admission.Options{
-		Plans: o.Plans, Elsewhere: o.Elsewhere, MaxSandboxes: o.MaxSandboxes, MinFreeMemoryMB: o.MinFreeMemoryMB, Wait: o.AdmissionWait,
+		Plans: o.Plans, Cluster: o.Cluster, MaxSandboxes: o.MaxSandboxes, MinFreeMemoryMB: o.MinFreeMemoryMB, Wait: o.AdmissionWait,
 		StartsAtOnce: o.StartsAtOnce, FreeMemoryMB: o.FreeMemoryMB, Clock: o.Clock, Background: ctx,
 	}, host{s})
 	s.warm = warm.New(warm.Dependencies{
 		Options: o.Pool, Known: o.Templates, Engines: s.engines, Machines: s.machines, Busy: s.admission.Busy,
 		FreeMemoryMB: s.admission.FreeMemoryMB, GuestImage: o.GuestImage, CABundle: o.CABundle,
-		Shared: o.Elsewhere != nil, RestoreMemory: s.restoreTemplate, Clock: o.Clock, Log: o.Log, Background: ctx,
+		Shared: o.Cluster.Shared(), RestoreMemory: s.restoreTemplate, Clock: o.Clock, Log: o.Log, Background: ctx,
 	})
-	if o.Elsewhere != nil {
+	if o.Cluster.Shared() {
 		s.watchers.Go(func() { s.ledger.PollEvents(pollEvents) })
 	}
 	return s

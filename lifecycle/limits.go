@@ -31,17 +31,15 @@ func (s *Service) Limits(ctx context.Context) (*bothy.PlanLimits, error) {
 		p.Sandbox.Networks = []bothy.NetworkMode{bothy.NetworkOff, bothy.NetworkRestricted, bothy.NetworkOpen}
 	}
 	p.Sandboxes.Limit = plan.Sandboxes
-	if host := s.o.MaxSandboxes; host > 0 && s.o.Elsewhere == nil && (plan.Sandboxes == nil || host < *plan.Sandboxes) {
+	if host := s.o.MaxSandboxes; host > 0 && !s.o.Cluster.Shared() && (plan.Sandboxes == nil || host < *plan.Sandboxes) {
 		p.Sandboxes.Limit = &host
 	}
 	p.Sandboxes.Used = s.admission.RunningIn(caller.ProjectID)
-	if s.o.Elsewhere != nil {
-		n, err := s.o.Elsewhere(ctx, caller.ProjectID)
-		if err != nil {
-			return nil, err
-		}
-		p.Sandboxes.Used += n
+	n, err := s.o.Cluster.LiveOf(ctx, caller.ProjectID)
+	if err != nil {
+		return nil, err
 	}
+	p.Sandboxes.Used += n
 	quota, err := s.snapshotQuota(ctx, caller.ProjectID)
 	if err != nil {
 		return nil, err

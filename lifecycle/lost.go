@@ -38,8 +38,6 @@ type LostOptions struct {
 	// Every is how often to look for them; a message on Now looks at once. Optional.
 	Every time.Duration
 	Now   <-chan struct{}
-	// Hosts shares the sandboxes with other hosts; nil without a cluster.
-	Hosts store.Hosts
 	// MayTake reports whether this host has capacity for one more.
 	MayTake func() bool
 	// Fits reports whether this host can restore a sandbox and has its labels; nil means
@@ -118,7 +116,7 @@ func (s *Service) resumeLost(ctx context.Context, o LostOptions, sb *store.Sandb
 	if !room && (listed == nil || s.clock.Now().Sub(*listed) < roomPatience) {
 		return nil // another host may have room
 	}
-	if own, err := s.takeLost(ctx, o.Hosts, sb.ID); err != nil || !own {
+	if own, err := s.takeLost(ctx, sb.ID); err != nil || !own {
 		return err
 	}
 	unlock, err := s.ledger.LockToWork(ctx, sb.ID)
@@ -146,28 +144,25 @@ func (s *Service) resumeLost(ctx context.Context, o LostOptions, sb *store.Sandb
 	if ctx.Err() != nil {
 		return ctx.Err() // the server is stopping, which is not the sandbox's fault
 	}
-	return s.resumeLater(ctx, o.Hosts, sb.ID, failed)
+	return s.resumeLater(ctx, sb.ID, failed)
 }
 
 // takeLost claims a sandbox, and reports whether this host owns it.
-func (s *Service) takeLost(ctx context.Context, hosts store.Hosts, id string) (bool, error) {
-	if hosts == nil {
-		return true, nil
-	}
-	claimed, err := hosts.ClaimSandbox(ctx, id)
+func (s *Service) takeLost(ctx context.Context, id string) (bool, error) {
+	claimed, err := s.o.Cluster.ClaimSandbox(ctx, id)
 	if err != nil || claimed {
 		if claimed {
 			s.Claimed(id)
 		}
 		return claimed, err
 	}
-	owner, err := hosts.SandboxHost(ctx, id)
-	return err == nil && owner.Host == hosts.Self(), ignoreNotFound(err)
+	owner, err := s.o.Cluster.SandboxHost(ctx, id)
+	return err == nil && owner.Host == s.o.Cluster.Self(), ignoreNotFound(err)
 }
 
 // resumeLater records a failed attempt and the time of the next, by any host with capacity. The
 // caller holds the sandbox's lock.
-func (s *Service) resumeLater(ctx context.Context, hosts store.Hosts, id string, failed error) error {
+func (s *Service) resumeLater(ctx context.Context, id string, failed error) error {
 	sb, err := s.ledger.Sandbox(ctx, id)
 	if err != nil || sb.State != bothy.StatePaused || sb.HostLoss == nil {
 		return errors.Join(failed, ignoreNotFound(err))
@@ -185,8 +180,8 @@ func (s *Service) resumeLater(ctx context.Context, hosts store.Hosts, id string,
 	} else {
 		data["detail"] = fmt.Sprintf("%s; there are no more automatic attempts: resume it by hand", loss.Problem)
 	}
-	if hosts != nil && s.ledger.Unsaved(id) == nil && s.storedForAll(ctx, sb.SnapshotID) {
-		if err = hosts.ReleaseSandbox(ctx, sb); err == nil {
+	if s.o.Cluster.Shared() && s.ledger.Unsaved(id) == nil && s.storedForAll(ctx, sb.SnapshotID) {
+		if err = s.o.Cluster.ReleaseSandbox(ctx, sb); err == nil {
 			s.ledger.Forget(id)
 		}
 	} else {
@@ -218,15 +213,6 @@ func (s *Service) storedForAll(ctx context.Context, id string) bool {
 	return err == nil && s.remote != nil && n.Durable == bothy.DurableStore
 }
 
-// timedSnapshot returns a snapshot whose time can be compared with this host's clock, and with those of
-// other snapshots.
-func (s *Service) timedSnapshot(ctx context.Context, id string) (*bothy.Snapshot, error) {
-	if s.o.TimedSnapshot != nil {
-		return s.o.TimedSnapshot(ctx, id)
-	}
-	return s.o.Store.Snapshot(ctx, id)
-}
-
 // pauseAfterLoss pauses a sandbox, whose machine was gone when this server started, at its last
 // snapshot, and reports whether it could. The caller holds its lock.
 func (s *Service) pauseAfterLoss(ctx context.Context, sb *store.Sandbox) bool {
@@ -234,7 +220,7 @@ func (s *Service) pauseAfterLoss(ctx context.Context, sb *store.Sandbox) bool {
 		return false
 	}
 	record := func(id string) *bothy.Snapshot {
-		n, err := s.timedSnapshot(ctx, id)
+		n, err := s.o.Cluster.TimedSnapshot(ctx, id)
 		if err != nil {
 			return nil
 		}

@@ -311,11 +311,9 @@ func TestAResumeAfterALossIsCalledOff(t *testing.T) {
 	}
 }
 
-type notAsked = store.Hosts
-
 // someHosts fakes the shared database for one host.
 type someHosts struct {
-	notAsked
+	shared
 	claims, mine bool
 	released     []*store.Sandbox
 }
@@ -351,6 +349,12 @@ func TestOneOfSeveralHostsResumesWhatIsLost(t *testing.T) {
 		"this one cannot wake it": {&someHosts{claims: true}, true, bothy.StatePaused, 1, lifecycle.LostCounts{Failed: 1}},
 	} {
 		w, far := remoteWorld(t)
+		change := w.change
+		w.change = func(o *lifecycle.Options) {
+			change(o)
+			c.hosts.Store, o.Cluster = o.Store, c.hosts
+		}
+		w.restart()
 		id := w.create(bothy.SandboxCreate{OnHostLoss: bothy.HostLossResume}).ID
 		n, err := w.CreateSnapshot(w.me(), id, bothy.SnapshotCreate{})
 		if err != nil {
@@ -361,7 +365,7 @@ func TestOneOfSeveralHostsResumesWhatIsLost(t *testing.T) {
 		if c.fails {
 			defer failpoint.Set("lifecycle.started", func() error { return errors.New("no") })()
 		}
-		w.resumeDue(lifecycle.LostOptions{Hosts: c.hosts, MayTake: func() bool { return true }})
+		w.resumeDue(lifecycle.LostOptions{MayTake: func() bool { return true }})
 		failpoint.Set("lifecycle.started", nil)
 		if sb := w.get(id); sb.State != c.want || len(c.hosts.released) != c.let || w.Lost() != c.counts {
 			t.Errorf("%s: it is %s, %d were released, %+v", what, sb.State, len(c.hosts.released), w.Lost())
@@ -379,7 +383,8 @@ func TestOnlyTheOwnerClaimsFromADeadHost(t *testing.T) {
 	w := newWorld(t)
 	claimed := 0
 	w.change = func(o *lifecycle.Options) {
-		o.ClaimDead = func(context.Context, string) (bool, error) { claimed++; return true, nil }
+		asShared(o)
+		o.Cluster = withDead{o.Cluster, &claimed}
 	}
 	w.restart()
 	id := w.create(bothy.SandboxCreate{}).ID
@@ -420,13 +425,10 @@ func TestAHostLosesSnapshotsOfHostsWithOtherClocks(t *testing.T) {
 		}
 	}
 	w.change = func(o *lifecycle.Options) {
-		o.TimedSnapshot = func(ctx context.Context, id string) (*bothy.Snapshot, error) {
-			n, err := w.store.Snapshot(ctx, id)
-			if err == nil {
-				n.CreatedAt = n.CreatedAt.Add(map[string]time.Duration{kept.ID: -3 * time.Hour, checkpoint: 3 * time.Hour}[id])
-			}
-			return n, err
-		}
+		asShared(o)
+		o.Cluster = timed{o.Cluster, func(n *bothy.Snapshot) {
+			n.CreatedAt = n.CreatedAt.Add(map[string]time.Duration{kept.ID: -3 * time.Hour, checkpoint: 3 * time.Hour}[n.ID])
+		}}
 	}
 	w.reboot(41 * time.Second)
 	if sb := w.get(id); sb.State != bothy.StatePaused || sb.HostLoss == nil || sb.HostLoss.SnapshotID != checkpoint || sb.HostLoss.AgeSeconds != 41 {

@@ -1,7 +1,6 @@
 package lifecycle_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -93,9 +92,8 @@ func TestMemoryOfAnotherProcessorIsNotRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.onProcessor(bothy.CPULevel3, bothy.CPUHost, func(o *lifecycle.Options) {
-		o.NoHost = func(_ context.Context, id string, n bothy.MemoryNeeds) error {
-			return bothy.Errorf(bothy.CodeUnsupported, "no host for %s of %s", id, n.Processor)
-		}
+		asShared(o)
+		o.Cluster = withoutHost{o.Cluster}
 	})
 	_, err := w.Resume(w.me(), sb.ID, bothy.ResumeOptions{})
 	if bothy.ErrorCode(err) != bothy.CodeUnsupported || !strings.Contains(bothy.AsError(err).Detail, "of AuthenticAMD x86-64-v4") {
@@ -154,7 +152,7 @@ func TestLabelsOfHosts(t *testing.T) {
 		return err
 	}
 	wantCode(t, ask(map[string]string{"zone": "a"}), bothy.CodeUnsupported)
-	w.reopen(func(o *lifecycle.Options) { o.HostLabels = map[string]string{"zone": "a", "disk": "fast"} })
+	w.reopen(withLabels(map[string]string{"zone": "a", "disk": "fast"}))
 	wantCode(t, ask(map[string]string{"zone": "b"}), bothy.CodeCapacity)
 	many := map[string]string{}
 	for i := range 17 {

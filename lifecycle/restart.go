@@ -38,7 +38,7 @@ func (s *Service) restartLocked(ctx context.Context, sb *store.Sandbox) error {
 	if err := s.room(); err != nil {
 		return err
 	}
-	if s.o.HostLabels != nil {
+	if s.o.Cluster.Shared() {
 		if err := s.checkHostLabels(sb.HostLabels); err != nil {
 			return err
 		}

@@ -137,7 +137,11 @@ func TestARestartIsRefused(t *testing.T) {
 func TestARestartNeedsTheHostLabels(t *testing.T) {
 	w := newWorld(t)
 	labels := map[string]string{"zone": "a"}
-	w.change = func(o *lifecycle.Options) { o.HostLabels = labels }
+	w.change = func(o *lifecycle.Options) {
+		if labels != nil {
+			withLabels(labels)(o)
+		}
+	}
 	w.restart()
 	id := w.create(bothy.SandboxCreate{HostLabels: map[string]string{"zone": "a"}}).ID
 	for name, c := range map[string]struct {

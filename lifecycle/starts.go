@@ -7,9 +7,9 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// startShared stores a starting sandbox on a cluster: the project's plan applies to all hosts
+// storeStart stores a starting sandbox. On a cluster the project's plan applies to all hosts
 // together, so the store counts.
-func (s *Service) startShared(ctx context.Context, sb *store.Sandbox, created bool) error {
+func (s *Service) storeStart(ctx context.Context, sb *store.Sandbox, created bool) error {
 	p, err := s.admission.Plan(ctx, sb.ProjectID)
 	if err != nil {
 		return err
@@ -21,7 +21,7 @@ func (s *Service) startShared(ctx context.Context, sb *store.Sandbox, created bo
 	if b == (store.StartBounds{}) {
 		return s.o.Store.PutSandbox(ctx, sb)
 	}
-	err = s.o.StartShared(ctx, sb, b)
+	err = s.o.Cluster.StartSandbox(ctx, sb, b)
 	var beyond *store.PlanExceeded
 	if errors.As(err, &beyond) {
 		return planExceededError{s.admission.PlanExceeded(sb.ProjectID, p, beyond.Live, beyond.Wait), beyond}

@@ -15,21 +15,20 @@ import (
 // others stands in for the other hosts of a cluster, which use up as much of the plan as the test
 // says.
 type others struct {
-	w *world
-
+	shared
 	mu     sync.Mutex
 	beyond *store.PlanExceeded // the answer to the next start
 	asked  []store.StartBounds
 }
 
-func (o *others) start(ctx context.Context, sb *store.Sandbox, b store.StartBounds) error {
+func (o *others) StartSandbox(ctx context.Context, sb *store.Sandbox, b store.StartBounds) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.asked = append(o.asked, b)
 	if o.beyond != nil {
 		return o.beyond
 	}
-	return o.w.store.PutSandbox(ctx, sb)
+	return o.shared.StartSandbox(ctx, sb, b)
 }
 
 func (o *others) say(b *store.PlanExceeded) (asked int) {
@@ -43,11 +42,7 @@ func withOthers(t *testing.T, pool warm.Options, plan bothy.Plan) (*world, *othe
 	o := &others{}
 	p := &plans{plan: plan}
 	w := newPoolWorld(t, pool, func(w *world) {
-		o.w = w
-		w.change = func(l *lifecycle.Options) {
-			l.Plans, l.StartShared = p, o.start
-			l.Elsewhere = func(context.Context, string) (int, error) { return 0, nil }
-		}
+		w.change = func(l *lifecycle.Options) { o.Store, l.Plans, l.Cluster = l.Store, p, o }
 	})
 	return w, o
 }

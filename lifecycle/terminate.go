@@ -15,8 +15,8 @@ func (s *Service) Terminate(ctx context.Context, id string) error {
 	}
 	// Finish even if the caller leaves.
 	ctx = context.WithoutCancel(ctx)
-	if s.o.ClaimDead != nil && s.instance(id) == nil {
-		claimed, err := s.o.ClaimDead(ctx, id)
+	if s.instance(id) == nil {
+		claimed, err := s.o.Cluster.ClaimDead(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -27,7 +27,7 @@ func (s *Service) Terminate(ctx context.Context, id string) error {
 	if err := s.terminate(ctx, id, bothy.Exit{Reason: bothy.EndTerminated, Detail: "a client terminated it"}); err != nil {
 		return err
 	}
-	if s.o.Elsewhere != nil && s.ledger.Unsaved(id) != nil {
+	if s.o.Cluster.Shared() && s.ledger.Unsaved(id) != nil {
 		// Until it is stored, the other hosts may take this one for dead, and resume the sandbox.
 		e := bothy.Errorf(bothy.CodeStore, "sandbox %s has ended on this host, but that could not be stored yet", id).
 			WithHint("Try again in a few seconds: if this host is lost before it can store that, another one may resume the sandbox.")

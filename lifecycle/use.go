@@ -129,10 +129,7 @@ func (s *Service) ask(ctx context.Context, l *instance.Instance, f func(bothy.Gu
 // mayAnswer returns an error if what was done in a sandbox is lost, because another host has it by
 // now. While that is not known, it waits.
 func (s *Service) mayAnswer(ctx context.Context, id string) error {
-	if s.o.Await == nil {
-		return nil
-	}
-	err := s.o.Await(ctx)
+	err := s.o.Cluster.Await(ctx)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}

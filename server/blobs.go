@@ -68,7 +68,7 @@ func (s *Server) openBlobs(ctx context.Context) error {
 		CacheBytes: s.config.Snapshots.CacheMB << 20, MinFree: s.config.Snapshots.MinFreeDiskMB << 20,
 		Grace: time.Duration(s.config.Snapshots.GraceHours) * time.Hour,
 		Named: s.namesSnapshot, Doubtful: s.doubtful,
-		Before: s.storeNeeds,
+		Before: s.membership.storeNeeds,
 		OnKept: func(name string) { s.lifecycle.SnapshotStored(background, name) },
 		Verify: verifySnapshot,
 		Log:    s.log,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -30,6 +29,7 @@ import (
 	"github.com/bothy-dev/bothy/mcp"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/telemetry"
+	"github.com/bothy-dev/bothy/vault"
 )
 
 // refreshEvery is how often this host reads what other hosts have changed: keys, plans and
@@ -42,135 +42,110 @@ func JoinCluster(ctx context.Context, c config.Config, token string) (string, er
 	return cluster.Join(ctx, token, c.Home)
 }
 
+type hosts = store.Hosts
+
+// member is this server as a host of a cluster.
+type member struct {
+	*Server
+	hosts // that share the database
+	// authority issues the hosts' certificates, and keeper guards this host's lease.
+	authority *cluster.Authority
+	keeper    *cluster.Keeper
+	router    *cluster.Router
+	peers     net.Listener
+	counts    cluster.Counts
+	images    images
+	// gaveUp receives when this host has given another up.
+	gaveUp chan struct{}
+}
+
+// Shared, Labels and Await implement lifecycle.Cluster.
+func (m *member) Shared() bool                    { return true }
+func (m *member) Labels() map[string]string       { return m.config.Cluster.Labels }
+func (m *member) Await(ctx context.Context) error { return m.keeper.Await(ctx) }
+
+func (m *member) frozen() string             { return m.keeper.Frozen() }
+func (m *member) countsStorage() func() bool { return m.onDuty.Load }
+func (m *member) serveAgents() func()        { return func() {} } // the host on duty works for them
+func (m *member) sessionIDs() func() string  { return cluster.SessionIDs(m.hosts) }
+func (m *member) files() bothy.FileService   { return sharedFiles{m.lifecycle.Files(), m} }
+
+// countSealed counts none: the authority's key tells whether this host has the right one.
+func (m *member) countSealed(context.Context, *vault.Vault) (all, closed int, err error) {
+	return 0, 0, nil
+}
+
 func leaseTimes(c config.Config) cluster.Times {
 	return cluster.Times{Lease: time.Duration(c.Cluster.LeaseSeconds) * time.Second}
 }
 
-// notStarted tells the other hosts why this one does not start.
-func (s *Server) notStarted(why error) {
-	if s.hosts == nil {
-		return
-	}
+func (m *member) notStarted(why error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	text := why.Error()
 	if e := (*bothy.Error)(nil); errors.As(why, &e) {
 		text = e.Detail
 	}
-	if err := s.hosts.NotStarted(ctx, text); err != nil {
-		s.log.Warn("cannot tell the other hosts that this one does not start", "error", err)
+	if err := m.hosts.NotStarted(ctx, text); err != nil {
+		m.log.Warn("cannot tell the other hosts that this one does not start", "error", err)
 	}
 }
 
-// openKeeper creates the keeper, which guards this host's lease. It does not act until
-// runCluster.
-func (s *Server) openKeeper() {
-	s.givenUp, s.gaveUp = make(chan struct{}), make(chan struct{}, 1)
-	s.keeper = cluster.NewKeeper(cluster.KeeperOptions{
-		Times: leaseTimes(s.config), Renewed: s.hosts.Renewed, Lost: s.hosts.Lost(), Log: s.log, Counts: &s.counts,
+// newMember makes this server a host of a cluster. Its keeper, which guards the lease, does not act until
+// run.
+func newMember(s *Server, hosts store.Hosts) *member {
+	m := &member{Server: s, hosts: hosts, gaveUp: make(chan struct{}, 1)}
+	s.givenUp = make(chan error, 1)
+	m.keeper = cluster.NewKeeper(cluster.KeeperOptions{
+		Times: leaseTimes(s.config), Renewed: hosts.Renewed, Lost: hosts.Lost(), Log: s.log, Counts: &m.counts,
 		Suspend: func() { s.lifecycle.Suspend() }, Unsuspend: func() { s.lifecycle.Unsuspend() },
-		Abandon: func() { s.lifecycle.Abandon(); close(s.givenUp) },
-		Older:   s.hosts.Older, Keep: func() { close(s.givenUp) },
+		Abandon: func() {
+			s.lifecycle.Abandon()
+			s.givenUp <- bothy.Errorf(bothy.CodeConflict, "this host lost its lease and the other hosts took over, so its sandboxes have ended here").
+				WithHint("Start it again: it rejoins under the same name.")
+		},
+		Older: hosts.Older,
+		Keep: func() {
+			s.givenUp <- bothy.Errorf(bothy.CodeConflict, "the database is older than this host, as after restoring a backup; this server stops, and its sandboxes stay frozen").
+				WithHint("Restore the newest backup, and start it again. See docs/cluster.md for other options.")
+		},
 		GaveUp: func([]store.HostGivenUp) {
 			select {
-			case s.gaveUp <- struct{}{}:
+			case m.gaveUp <- struct{}{}:
 			default: // a check is already pending
 			}
 		},
 	})
-	s.storeLost = nil // the keeper handles it
+	return m
 }
 
-// elsewhere counts the sandboxes of a project on other hosts. It is nil without a cluster.
-func (s *Server) elsewhere() func(context.Context, string) (int, error) {
-	if s.hosts == nil {
-		return nil
-	}
-	return s.hosts.LiveOf
-}
-
-// treeBudgets reads budgets that other hosts may have changed. It is nil without a cluster.
-func (s *Server) treeBudgets() func(context.Context, []string) (map[string]float64, error) {
-	if s.hosts == nil {
-		return nil
-	}
-	return s.hosts.TreeBudgets
-}
-
-// timedSnapshot reads snapshots with times that can be compared. It is nil without a cluster.
-func (s *Server) timedSnapshot() func(context.Context, string) (*bothy.Snapshot, error) {
-	if s.hosts == nil {
-		return nil
-	}
-	return s.hosts.TimedSnapshot
-}
-
-// startShared stores a starting sandbox within the limits that all hosts share. It is nil
-// without a cluster.
-func (s *Server) startShared() func(context.Context, *store.Sandbox, store.StartBounds) error {
-	if s.hosts == nil {
-		return nil
-	}
-	return s.hosts.StartSandbox
-}
-
-// claimDead claims a sandbox of a dead host in order to end it. It is nil without a cluster.
-func (s *Server) claimDead() func(context.Context, string) (bool, error) {
-	if s.hosts == nil {
-		return nil
-	}
-	return s.hosts.ClaimDead
-}
-
-// await waits until this host may act for its sandboxes. It is nil without a cluster.
-func (s *Server) await() func(context.Context) error {
-	if s.keeper == nil {
-		return nil
-	}
-	return s.keeper.Await
-}
-
-// countsStorage reports whether this host meters snapshots and templates for all hosts.
-func (s *Server) countsStorage() func() bool {
-	if s.hosts == nil {
-		return nil
-	}
-	return s.onDuty.Load
-}
-
-// openAuthority opens the cluster's authority. That fails for a host that has not joined, which is
-// told so before anything else that fails without the key of the cluster's secrets.
-func (s *Server) openAuthority(ctx context.Context) (err error) {
-	if s.hosts != nil {
-		s.authority, err = cluster.OpenAuthority(ctx, s.hosts, s.vault)
-	}
+// begin implements membership. It fails for a host that has not joined, which is told so before anything
+// else that fails without the key of the cluster's secrets.
+func (m *member) begin(ctx context.Context) (err error) {
+	m.authority, err = cluster.OpenAuthority(ctx, m.hosts, m.vault)
 	return err
 }
 
-// openCluster creates what forwards requests to other hosts.
-func (s *Server) openCluster(ctx context.Context) error {
-	if s.hosts == nil {
-		return nil
-	}
-	authority := s.authority
-	key, err := os.ReadFile(filepath.Join(s.config.Home, "secrets.key"))
+// open creates what forwards requests to other hosts.
+func (m *member) open(ctx context.Context) error {
+	key, err := os.ReadFile(filepath.Join(m.config.Home, "secrets.key"))
 	if err != nil {
 		return err
 	}
-	c := s.config.Cluster
-	s.cluster.Store = s.hosts
-	s.cluster.Invitations = &cluster.Invitations{
-		Hosts: s.hosts, Authority: authority, Address: cmp.Or(c.Address, c.Listen), Grant: cluster.Grant{Key: key, Store: withoutPassword(s.config.Store)},
+	c := m.config.Cluster
+	m.cluster.Store = m.hosts
+	m.cluster.Invitations = &cluster.Invitations{
+		Hosts: m.hosts, Authority: m.authority, Address: cmp.Or(c.Address, c.Listen), Grant: cluster.Grant{Key: key, Store: withoutPassword(m.config.Store)},
 	}
 	gate := &cluster.Gate{}
-	router := cluster.NewRouter(cluster.RouterOptions{
-		Hosts: s.hosts, Authority: authority, Keeper: s.keeper, Gate: gate, Here: s.lifecycle.Here, Full: s.lifecycle.Full, Tight: s.lifecycle.Tight,
-		Ready: s.readyOf, Origin: s.originAsked, Containers: s.config.OpenAI.Template, Template: s.templateAsked, Spread: s.hosts.LiveByHost, Wanted: s.wanted, Memory: s.memoryOf,
-		Fetchable: s.fetchable, Claimed: s.lifecycle.Claimed,
-		Port: s.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Upload: s.uploadProject, HasBuild: s.hasBuild, Fail: s.api.Fail, Log: s.log, Counts: &s.counts,
-		BodyMemory: s.api.BodyMemory, May: s.mayReach,
+	m.router = cluster.NewRouter(cluster.RouterOptions{
+		Hosts: m.hosts, Authority: m.authority, Keeper: m.keeper, Gate: gate, Here: m.lifecycle.Here, Full: m.lifecycle.Full, Tight: m.lifecycle.Tight,
+		Ready: m.readyOf, Origin: m.originAsked, Containers: m.config.OpenAI.Template, Template: m.templateAsked, Spread: m.hosts.LiveByHost, Wanted: m.wanted, Memory: m.memoryOf,
+		Fetchable: m.fetchable, Claimed: m.lifecycle.Claimed,
+		Port: m.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Upload: m.uploadProject, HasBuild: m.hasBuild, Fail: m.api.Fail, Log: m.log, Counts: &m.counts,
+		BodyMemory: m.api.BodyMemory, May: m.mayReach,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
-			project, token, login, err := s.api.LoggedIn(r, keyOfDoor(r))
+			project, token, login, err := m.api.LoggedIn(r, keyOfDoor(r))
 			if login {
 				c = cluster.Caller{Project: project, TokenID: token}
 			}
@@ -178,47 +153,45 @@ func (s *Server) openCluster(ctx context.Context) error {
 			return c, err
 		},
 	})
-	s.api.SetPeers(router)
-	s.trees = cluster.NewTrees(s.hosts, authority, s.openShared)
-	s.cluster.Mover = s.newMover(gate, router)
-	s.router = router
-	s.mayTake = router.MayTake
-	s.hosts.SetFigures(s.figures)
-	s.metrics.Cluster(s.asHost)
-	problem, err := cluster.ProcessorProblem(ctx, s.hosts)
+	m.api.SetPeers(m.router)
+	m.trees = cluster.NewTrees(m.hosts, m.authority, m.openShared)
+	m.cluster.Mover = m.newMover(gate)
+	m.hosts.SetFigures(m.figures)
+	m.metrics.Cluster(m.asHost)
+	problem, err := cluster.ProcessorProblem(ctx, m.hosts)
 	if err != nil {
 		return err
 	}
 	if problem != "" {
-		s.log.Warn("the processors of the hosts differ", "problem", problem)
+		m.log.Warn("the processors of the hosts differ", "problem", problem)
 	}
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return bothy.Errorf(bothy.CodeConflict, "cannot listen on %s (cluster.listen)", c.Listen).
 			WithHint("Stop what listens there, or choose another address.").Because(err)
 	}
-	s.undo.Add(func() { l.Close() })
-	s.peers = tls.NewListener(cluster.Listen(l), authority.Server())
+	m.undo.Add(func() { l.Close() })
+	m.peers = tls.NewListener(cluster.Listen(l), m.authority.Server())
 	return nil
 }
 
 // uploadProject returns the project of a request that uploads files for a build to an address
 // made for it, as E2B's clients do.
-func (s *Server) uploadProject(r *http.Request) string {
+func (m *member) uploadProject(r *http.Request) string {
 	token, ok := strings.CutPrefix(r.URL.Path, "/templates/upload/")
-	if !ok || s.e2b == nil {
+	if !ok || m.e2b == nil {
 		return ""
 	}
-	return s.e2b.UploadProject(token)
+	return m.e2b.UploadProject(token)
 }
 
 // hasBuild reports whether this host knows a template build.
-func (s *Server) hasBuild(id string) bool {
-	return s.builder.Has(id) || s.e2b != nil && s.e2b.HasBuild(id)
+func (m *member) hasBuild(id string) bool {
+	return m.builder.Has(id) || m.e2b != nil && m.e2b.HasBuild(id)
 }
 
 // servePeer answers a request that another host forwarded, as if it had arrived here.
-func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) {
+func (m *member) servePeer(w http.ResponseWriter, r *http.Request) {
 	p := cluster.PeerFrom(r.Context())
 	ctx := middleware.WithPeer(r.Context(), middleware.Peer{Remote: p.Remote, Scheme: p.Scheme, Project: p.Project, TokenID: p.TokenID})
 	if p.Alone {
@@ -226,41 +199,38 @@ func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(ctx)
 	r.TLS = nil // this is the connection between hosts, not the client's
-	s.api.ServeHTTP(w, r)
+	m.api.ServeHTTP(w, r)
 }
 
-// runCluster renews this host's lease, gives up hosts that died, and does the shared work while
-// on duty, until stop is called.
-func (s *Server) runCluster() (stop func()) {
-	if s.hosts == nil {
-		return s.inBackground(s.resumeLost, "cannot resume the sandboxes that the host lost")
-	}
-	peers := s.api.ServePeers(s.peers, cluster.FromPeers(http.HandlerFunc(s.servePeer), s.cluster.Invitations, s.cluster.Mover, s.trees))
-	s.log.Info("host of a cluster", "name", s.config.Cluster.Name, "listen", s.peers.Addr().String())
+// run renews this host's lease, gives up hosts that died, and does the shared work while on duty, until
+// stop is called.
+func (m *member) run() (stop func()) {
+	peers := m.api.ServePeers(m.peers, cluster.FromPeers(http.HandlerFunc(m.servePeer), m.cluster.Invitations, m.cluster.Mover, m.trees))
+	m.log.Info("host of a cluster", "name", m.config.Cluster.Name, "listen", m.peers.Addr().String())
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { s.keeper.Run(ctx) })
+	running.Go(func() { m.keeper.Run(ctx) })
 	running.Go(func() {
-		s.keeper.GiveUpDead(ctx, s.hosts, cluster.FateOf(s.storedElsewhere, time.Now))
+		m.keeper.GiveUpDead(ctx, m.hosts, cluster.FateOf(m.storedElsewhere, time.Now))
 	})
 	running.Go(func() {
-		s.keeper.Duty(ctx, s.hosts, cluster.DutyAll, func(ctx context.Context) {
-			s.onDuty.Store(true)
-			defer s.onDuty.Store(false)
-			stopWebhooks := s.inBackground(s.webhooks.Run, "cannot read the webhooks; none are sent")
+		m.keeper.Duty(ctx, m.hosts, cluster.DutyAll, func(ctx context.Context) {
+			m.onDuty.Store(true)
+			defer m.onDuty.Store(false)
+			stopWebhooks := m.inBackground(m.webhooks.Run, "cannot read the webhooks; none are sent")
 			defer stopWebhooks()
-			stopAgents := s.runAgents()
+			stopAgents := m.runAgents()
 			defer stopAgents()
 			<-ctx.Done()
 		})
 	})
-	running.Go(func() { s.refresh(ctx) })
+	running.Go(func() { m.refresh(ctx) })
 	running.Go(func() {
-		s.lifecycle.ResumeLost(ctx, lifecycle.LostOptions{Every: leaseTimes(s.config).Renew(), Now: s.gaveUp, Hosts: s.hosts, MayTake: s.mayTake, Fits: s.fits})
+		m.lifecycle.ResumeLost(ctx, lifecycle.LostOptions{Every: leaseTimes(m.config).Renew(), Now: m.gaveUp, MayTake: m.router.MayTake, Fits: m.fits})
 	})
-	running.Go(func() { s.cluster.Mover.Drain(ctx) })
-	running.Go(func() { s.dropMoved(ctx) })
-	running.Go(func() { s.runObjects(ctx) })
+	running.Go(func() { m.cluster.Mover.Drain(ctx) })
+	running.Go(func() { m.dropMoved(ctx) })
+	running.Go(func() { m.runObjects(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
@@ -272,19 +242,8 @@ func (s *Server) runCluster() (stop func()) {
 	}
 }
 
-// resumeLostEvery is how often a server without a cluster looks for sandboxes that its host
-// lost.
-const resumeLostEvery = 3 * time.Second
-
-// resumeLost resumes the sandboxes whose machines were gone when a server without a cluster
-// started.
-func (s *Server) resumeLost(ctx context.Context) error {
-	s.lifecycle.ResumeLost(ctx, lifecycle.LostOptions{Every: resumeLostEvery, MayTake: func() bool { return !s.lifecycle.Full() }})
-	return nil
-}
-
 // refresh reads what other hosts have changed.
-func (s *Server) refresh(ctx context.Context) {
+func (m *member) refresh(ctx context.Context) {
 	t := time.NewTicker(refreshEvery)
 	defer t.Stop()
 	for {
@@ -293,37 +252,37 @@ func (s *Server) refresh(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		if err := errors.Join(s.tokens.Refresh(ctx), s.logins.Refresh(ctx)); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot read what other hosts have changed", "error", err)
+		if err := errors.Join(m.tokens.Refresh(ctx), m.logins.Refresh(ctx)); err != nil && ctx.Err() == nil {
+			m.log.Warn("cannot read what other hosts have changed", "error", err)
 		}
 	}
 }
 
 // storedElsewhere reports whether a snapshot survives the loss of the host that wrote it.
-func (s *Server) storedElsewhere(n *bothy.Snapshot) bool { return n.Durable == bothy.DurableStore }
+func (m *member) storedElsewhere(n *bothy.Snapshot) bool { return n.Durable == bothy.DurableStore }
 
 // fetchable reports whether this host can get the files of a snapshot without the host that
 // wrote it.
-func (s *Server) fetchable(ctx context.Context, id string) (bool, error) {
-	if s.bucket == nil {
+func (m *member) fetchable(ctx context.Context, id string) (bool, error) {
+	if m.bucket == nil {
 		return false, nil
 	}
-	n, err := s.store.Snapshot(ctx, id)
-	return err == nil && s.storedElsewhere(n), err
+	n, err := m.store.Snapshot(ctx, id)
+	return err == nil && m.storedElsewhere(n), err
 }
 
 // wakeable returns the engine builds whose memory snapshots this host can restore, as far as is
 // known.
-func (s *Server) wakeable() (names []string) {
-	all, err := builds.List(s.builds.Dir())
+func (m *member) wakeable() (names []string) {
+	all, err := builds.List(m.builds.Dir())
 	if err != nil {
 		return nil
 	}
-	vms := s.microvm.Load()
+	vms := m.microvm.Load()
 	for i := range all {
 		b := &all[i]
 		switch {
-		case builds.RefusedBy(s.config.Engines.Refuse, b.Name, b) != "":
+		case builds.RefusedBy(m.config.Engines.Refuse, b.Name, b) != "":
 		case b.Engine != microvm.Name || vms != nil && vms.Wakes(b):
 			names = append(names, b.Name)
 		}
@@ -332,37 +291,21 @@ func (s *Server) wakeable() (names []string) {
 	return names
 }
 
-// hostLabels returns this host's labels. It is nil without a cluster.
-func (s *Server) hostLabels() map[string]string {
-	if s.hosts == nil {
-		return nil
+// NoHost implements lifecycle.Cluster.
+func (m *member) NoHost(ctx context.Context, snapshotID string, needs bothy.MemoryNeeds) error {
+	all, err := m.hosts.Hosts(ctx)
+	if err != nil {
+		return err
 	}
-	labels := map[string]string{}
-	maps.Copy(labels, s.config.Cluster.Labels)
-	return labels
-}
-
-// noHost returns the error for memory that no host of the cluster can restore. It is nil
-// without a cluster.
-func (s *Server) noHost() func(context.Context, string, bothy.MemoryNeeds) error {
-	if s.hosts == nil {
-		return nil
+	if caller := bothy.CallerFrom(ctx); caller != nil && !caller.IsOperator() {
+		all = nil // how the hosts are made is the operator's to know
 	}
-	return func(ctx context.Context, snapshotID string, needs bothy.MemoryNeeds) error {
-		all, err := s.hosts.Hosts(ctx)
-		if err != nil {
-			return err
-		}
-		if caller := bothy.CallerFrom(ctx); caller != nil && !caller.IsOperator() {
-			all = nil // how the hosts are made is the operator's to know
-		}
-		return cluster.NoHost(snapshotID, needs, all)
-	}
+	return cluster.NoHost(snapshotID, needs, all)
 }
 
 // readyOf reports whether the ready pool here has a sandbox of a template.
-func (s *Server) readyOf(template string) bool {
-	return slices.ContainsFunc(s.lifecycle.PoolContents(), func(i bothy.HostPoolItem) bool {
+func (m *member) readyOf(template string) bool {
+	return slices.ContainsFunc(m.lifecycle.PoolContents(), func(i bothy.HostPoolItem) bool {
 		return i.Ready > 0 && (template == "" || i.Template == template)
 	})
 }
@@ -377,12 +320,12 @@ func keyOfDoor(r *http.Request) string {
 }
 
 // originAsked resolves what E2B's clients call a template, as their API will.
-func (s *Server) originAsked(ctx context.Context, project, asked string) (template, snapshot string) {
-	if s.e2b == nil {
+func (m *member) originAsked(ctx context.Context, project, asked string) (template, snapshot string) {
+	if m.e2b == nil {
 		return asked, ""
 	}
 	ctx = bothy.WithCaller(ctx, &bothy.Caller{ProjectID: project, Scopes: []bothy.Scope{bothy.ScopeSandboxesRead, bothy.ScopeTemplatesRead}})
-	template, snapshot, err := s.e2b.Origin(ctx, asked)
+	template, snapshot, err := m.e2b.Origin(ctx, asked)
 	if err != nil {
 		return asked, "" // the operation itself reports it
 	}
@@ -390,8 +333,8 @@ func (s *Server) originAsked(ctx context.Context, project, asked string) (templa
 }
 
 // templateAsked resolves the template in a request for a sandbox.
-func (s *Server) templateAsked(ctx context.Context, project, asked string) (a cluster.Asked) {
-	t, err := s.templates.Find(project, cmp.Or(asked, bothy.DefaultTemplate))
+func (m *member) templateAsked(ctx context.Context, project, asked string) (a cluster.Asked) {
+	t, err := m.templates.Find(project, cmp.Or(asked, bothy.DefaultTemplate))
 	if err != nil {
 		return a // the operation itself reports it
 	}
@@ -400,10 +343,10 @@ func (s *Server) templateAsked(ctx context.Context, project, asked string) (a cl
 		return a
 	}
 	a.Image = bothy.HostTemplate(t.Memory.BaseDigest)
-	if n, err := s.store.Snapshot(ctx, t.Memory.SnapshotID); err == nil {
+	if n, err := m.store.Snapshot(ctx, t.Memory.SnapshotID); err == nil {
 		a.Memory = n.Needs
 	}
-	if _, o, err := s.hosts.SnapshotHost(ctx, t.Memory.SnapshotID); err == nil && !o.Dead {
+	if _, o, err := m.hosts.SnapshotHost(ctx, t.Memory.SnapshotID); err == nil && !o.Dead {
 		a.Host = o.Host
 	}
 	return a
@@ -411,8 +354,8 @@ func (s *Server) templateAsked(ctx context.Context, project, asked string) (a cl
 
 // mayReach reports whether a request may reach a sandbox: with a key of the given project, or
 // without one with a link or a token.
-func (s *Server) mayReach(r *http.Request, id, project string) bool {
-	row, err := s.store.Sandbox(r.Context(), id)
+func (m *member) mayReach(r *http.Request, id, project string) bool {
+	row, err := m.store.Sandbox(r.Context(), id)
 	switch {
 	case err != nil:
 		return true // the operation itself reports it
@@ -422,42 +365,42 @@ func (s *Server) mayReach(r *http.Request, id, project string) bool {
 		return false
 	}
 	if key := keyOfDoor(r); key != "" { // E2B's older clients name the sandbox in every request
-		if project, _, _, err := s.api.LoggedIn(r, key); err == nil {
+		if project, _, _, err := m.api.LoggedIn(r, key); err == nil {
 			return project == row.ProjectID
 		}
 	}
-	return s.e2b != nil && s.e2b.MayReach(r, row.Public()) || s.api.ProjectOf(r) == row.ProjectID
+	return m.e2b != nil && m.e2b.MayReach(r, row.Public()) || m.api.ProjectOf(r) == row.ProjectID
 }
 
 // wanted returns what a sandbox requires of the host that takes it.
-func (s *Server) wanted(ctx context.Context, id string) (*cluster.Wanted, error) {
-	sb, err := s.store.Sandbox(ctx, id)
+func (m *member) wanted(ctx context.Context, id string) (*cluster.Wanted, error) {
+	sb, err := m.store.Sandbox(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	w := &cluster.Wanted{Project: sb.ProjectID, AutoResume: sb.AutoResume, Labels: sb.HostLabels}
-	if w.Memory = s.lifecycle.MemoryOf(sb); w.Memory == nil && sb.SnapshotID != "" {
-		w.Memory, err = s.memoryOf(ctx, sb.SnapshotID)
+	if w.Memory = m.lifecycle.MemoryOf(sb); w.Memory == nil && sb.SnapshotID != "" {
+		w.Memory, err = m.memoryOf(ctx, sb.SnapshotID)
 	}
 	return w, err
 }
 
 // fits reports whether this host can restore a sandbox and satisfies its host labels.
-func (s *Server) fits(ctx context.Context, id string) bool {
-	w, err := s.wanted(ctx, id)
+func (m *member) fits(ctx context.Context, id string) bool {
+	w, err := m.wanted(ctx, id)
 	if err != nil {
 		return true // restoring it reports the error
 	}
-	own := bothy.ClusterHost{Labels: s.config.Cluster.Labels}
+	own := bothy.ClusterHost{Labels: m.config.Cluster.Labels}
 	if p := hostProcessor(); p.Known() {
-		own.Processor = &bothy.HostProcessor{Processor: p, CPULevel: s.config.Engine.CPULevel}
+		own.Processor = &bothy.HostProcessor{Processor: p, CPULevel: m.config.Engine.CPULevel}
 	}
 	return cluster.Fits(&own, w)
 }
 
 // memoryOf returns what a host needs to restore a snapshot's memory; nil if it has none.
-func (s *Server) memoryOf(ctx context.Context, snapshotID string) (*bothy.MemoryNeeds, error) {
-	n, err := s.store.Snapshot(ctx, snapshotID)
+func (m *member) memoryOf(ctx context.Context, snapshotID string) (*bothy.MemoryNeeds, error) {
+	n, err := m.store.Snapshot(ctx, snapshotID)
 	if bothy.ErrorCode(err) == bothy.CodeSnapshotNotFound {
 		return nil, nil
 	}
@@ -496,14 +439,11 @@ func (i *images) of(all func() ([]*store.Template, error)) []string {
 }
 
 // figures returns what this host publishes about itself to the others.
-func (s *Server) figures() bothy.HostFigures {
+func (m *member) figures() bothy.HostFigures {
 	f := bothy.HostFigures{
-		Version: s.version, CPUs: runtime.NumCPU(), Live: s.lifecycle.Live(), Ready: s.lifecycle.Pool(context.Background()).Ready,
-		MaxSandboxes: s.config.Sandboxes.Max, FreeMemoryBytes: s.lifecycle.FreeMemoryBytes(),
-		Templates: s.images.of(s.templates.Here), Builds: s.wakeable(),
-	}
-	if s.cluster.Mover != nil {
-		f.MoveProblem = s.cluster.Mover.Problem()
+		Version: m.version, CPUs: runtime.NumCPU(), Live: m.lifecycle.Live(), Ready: m.lifecycle.Pool(context.Background()).Ready,
+		MaxSandboxes: m.config.Sandboxes.Max, FreeMemoryBytes: m.lifecycle.FreeMemoryBytes(),
+		Templates: m.images.of(m.templates.Here), Builds: m.wakeable(), MoveProblem: m.cluster.Mover.Problem(),
 	}
 	var memory unix.Sysinfo_t
 	if unix.Sysinfo(&memory) == nil {
@@ -514,10 +454,10 @@ func (s *Server) figures() bothy.HostFigures {
 }
 
 // asHost returns the metrics of this host as part of the cluster.
-func (s *Server) asHost() telemetry.ClusterHost {
-	c := &s.counts
+func (m *member) asHost() telemetry.ClusterHost {
+	c := &m.counts
 	return telemetry.ClusterHost{
-		LeaseAge: s.keeper.LeaseAge().Seconds(), FreezeAge: leaseTimes(s.config).Suspend().Seconds(), Live: s.keeper.Live(), Duty: s.onDuty.Load(),
+		LeaseAge: m.keeper.LeaseAge().Seconds(), FreezeAge: leaseTimes(m.config).Suspend().Seconds(), Live: m.keeper.Live(), Duty: m.onDuty.Load(),
 		Freezes: c.Freezes.Load(), GivenUp: c.GivenUp.Load(), Forwarded: c.Forwarded.Load(), Elsewhere: c.Elsewhere.Load(),
 		Unanswered: c.Unanswered.Load(), LostPaused: c.LostPaused.Load(), LostEnded: c.LostEnded.Load(), Placed: c.Placed.Load(), Refused: c.Refused.Load(), Thaws: c.Thaws.Load(),
 	}

@@ -69,8 +69,8 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 			o.Log = s.log.With("sandbox", id)
 			o.SecretSeed = s.vault.Derive("gateway of " + id)
 			o.Journal = journals.Open(id)
-			if s.keeper != nil {
-				o.Await = s.keeper.Await
+			if s.membership.Shared() {
+				o.Await = s.membership.Await
 			}
 			return gateway.New(c, o)
 		},
@@ -90,13 +90,7 @@ func (s *Server) openLifecycle(ctx context.Context, b embedded.Paths) error {
 			Ready: s.config.Pool.Ready, ReadyMax: s.config.Pool.ReadyMax, Templates: s.config.Pool.Templates,
 			MinFreeMemoryMB: s.config.Pool.MinFreeMemoryMB,
 		},
-		NoHost:      s.noHost(),
-		Await:       s.await(),
-		HostLabels:  s.hostLabels(),
-		Elsewhere:   s.elsewhere(),
-		TreeBudgets: s.treeBudgets(), TimedSnapshot: s.timedSnapshot(),
-		StartShared:  s.startShared(),
-		ClaimDead:    s.claimDead(),
+		Cluster:      s.membership,
 		MaxSandboxes: s.config.Sandboxes.Max,
 		Register:     RegisterFolder(s.config),
 		Doubtful:     s.doubtful,

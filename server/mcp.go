@@ -1,18 +1,11 @@
 package server
 
-import (
-	"github.com/bothy-dev/bothy/cluster"
-	"github.com/bothy-dev/bothy/mcp"
-)
+import "github.com/bothy-dev/bothy/mcp"
 
 // openMCP serves the Model Context Protocol on the API's listener.
 func (s *Server) openMCP() {
-	var ids func() string
-	if s.hosts != nil {
-		ids = cluster.SessionIDs(s.hosts)
-	}
 	server := mcp.New(mcp.Services{
-		SessionID: ids,
+		SessionID: s.membership.sessionIDs(),
 		Sandboxes: s.lifecycle, Exec: s.lifecycle, Code: s.lifecycle, Files: s.lifecycle.Files(), Snapshots: s.lifecycle, Limits: s.lifecycle,
 		Templates: s.templates, Builder: s.builder, Capturer: s.lifecycle, Recorder: s.audit,
 	}, s.version, s.log)

@@ -12,7 +12,7 @@ import (
 // openMeter creates the usage meter. It counts nothing until runMeter.
 func (s *Server) openMeter(ctx context.Context) (err error) {
 	s.meter, err = metering.New(ctx, metering.Options{
-		Storage: s.countsStorage(),
+		Storage: s.membership.countsStorage(),
 		Store:   s.store, Sandbox: s.store.Sandbox, Snapshots: s.store.AllSnapshots,
 		Templates: func(context.Context) ([]*store.Template, error) { return s.templates.All() },
 		Project: func(ctx context.Context, id string) error {
@@ -44,14 +44,6 @@ func (s *Server) runMeter() {
 			s.log.Error("cannot write the last usage", "error", err)
 		}
 	})
-}
-
-// frozen is why the cluster's lease has the sandboxes of this host frozen, "" if it does not.
-func (s *Server) frozen() string {
-	if s.keeper == nil {
-		return ""
-	}
-	return s.keeper.Frozen()
 }
 
 // problems lists what is wrong although the server still answers.

@@ -53,11 +53,9 @@ func (s *Server) openMicrovm(ctx context.Context, b embedded.Paths) (bothy.Engin
 		return nil, err
 	}
 	s.microvm.Store(e)
-	if s.shared != nil {
-		// Its machines may move before the builds are published the next time.
-		if err := s.publishBuild(ctx, e.Info().Build); err != nil {
-			s.log.Warn("cannot publish the engine build of virtual machines to the other hosts yet", "error", err)
-		}
+	// Its machines may move before the builds are published the next time.
+	if err := s.membership.publishBuild(ctx, e.Info().Build); err != nil {
+		s.log.Warn("cannot publish the engine build of virtual machines to the other hosts yet", "error", err)
 	}
 	return e, nil
 }

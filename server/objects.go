@@ -180,9 +180,6 @@ func (s *Server) storeTrees(ctx context.Context) error {
 // storeNeeds uploads what a snapshot is restored with, unless it is in the object storage: the image
 // of its template, and the engine build that wrote its memory. So any host can restore it.
 func (s *Server) storeNeeds(ctx context.Context, dir string) error {
-	if s.shared == nil {
-		return nil
-	}
 	text, err := os.ReadFile(filepath.Join(dir, snapshot.ManifestName))
 	if err != nil {
 		return err

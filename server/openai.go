@@ -18,7 +18,7 @@ func (s *Server) openOpenAI() {
 		return
 	}
 	door := openai.New(openai.Services{
-		Sandboxes: s.lifecycle, Exec: s.lifecycle, Files: s.filesOfAll(), Limits: s.lifecycle, Note: middleware.NoteOuter,
+		Sandboxes: s.lifecycle, Exec: s.lifecycle, Files: s.membership.files(), Limits: s.lifecycle, Note: middleware.NoteOuter,
 	}, c.Template)
 	for _, r := range door.Routes() {
 		o := middleware.Outer{ID: r.ID, Scope: r.Scope, Raw: r.Raw, Key: bearer, Fail: openai.Fail}
@@ -34,24 +34,17 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(key)
 }
 
-// filesOfAll are the files of sandboxes, of which Read finds those on other hosts too: a container may be given
-// the files of another.
-func (s *Server) filesOfAll() bothy.FileService {
-	if s.hosts == nil {
-		return s.lifecycle.Files()
-	}
-	return sharedFiles{s.lifecycle.Files(), s}
-}
-
+// sharedFiles are the files of sandboxes, of which Read finds those on other hosts too: a container may be
+// given the files of another.
 type sharedFiles struct {
 	bothy.FileService
-	s *Server
+	m *member
 }
 
 // Read implements bothy.FileService.
 func (f sharedFiles) Read(ctx context.Context, id, path, user string) (io.ReadCloser, *bothy.FileInfo, error) {
-	if router := f.s.router; router != nil && !f.s.lifecycle.Here(id) {
-		if content, info, found, err := router.ReadFile(ctx, id, path, user); found || err != nil {
+	if !f.m.lifecycle.Here(id) {
+		if content, info, found, err := f.m.router.ReadFile(ctx, id, path, user); found || err != nil {
 			return content, info, err
 		}
 	}

@@ -14,18 +14,13 @@ import (
 )
 
 // openVault opens the key of the secrets. A missing one is made, unless there are secrets of an
-// earlier one: whatever a new key seals would then be lost once the old one is restored. In a
-// cluster the authority's key tells whether it is the right one.
+// earlier one: whatever a new key seals would then be lost once the old one is restored.
 func (s *Server) openVault(ctx context.Context) error {
 	path := filepath.Join(s.config.Home, "secrets.key")
 	_, err := os.Stat(path)
 	missing := errors.Is(err, fs.ErrNotExist)
-	check := func(*vault.Vault) (all, closed int, err error) { return 0, 0, nil }
-	if s.hosts == nil {
-		check = func(v *vault.Vault) (int, int, error) { return s.countSealed(ctx, v) }
-	}
 	if missing {
-		all, _, err := check(nil)
+		all, _, err := s.membership.countSealed(ctx, nil)
 		if err != nil {
 			return err
 		}
@@ -37,7 +32,7 @@ func (s *Server) openVault(ctx context.Context) error {
 	if s.vault, err = vault.Open(path); err != nil {
 		return err
 	}
-	all, closed, err := check(s.vault)
+	all, closed, err := s.membership.countSealed(ctx, s.vault)
 	if closed > 0 {
 		s.closedSecrets = fmt.Sprintf("secrets.key does not open the secrets of %d of %d sandboxes and webhooks: restore the key that belongs to the database", closed, all)
 		s.log.Error(s.closedSecrets, "key", path)

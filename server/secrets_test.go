@@ -25,6 +25,7 @@ func TestTheKeyOfTheSecretsBelongsToTheDatabase(t *testing.T) {
 	defer db.Close()
 	open := func() (*Server, error) {
 		s := &Server{config: config.Config{Home: home}, log: slog.New(slog.DiscardHandler), store: db}
+		s.membership = alone{Server: s}
 		return s, s.openVault(t.Context())
 	}
 	s, err := open()

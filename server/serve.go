@@ -35,13 +35,10 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err := s.builder.Recover(ctx); err != nil {
 		s.log.Error("cannot recover every template build of the previous server", "error", err)
 	}
-	s.compareTemplates(ctx)
-	stopAgents := func() {}
-	if s.hosts == nil {
-		stopAgents = s.runAgents()
-	}
+	s.membership.compareTemplates(ctx)
+	stopAgents := s.membership.serveAgents()
 	defer stopAgents()
-	stopCluster := s.runCluster()
+	stopCluster := s.membership.run()
 	defer stopCluster()
 	s.lifecycle.StartPool()
 	go s.lifecycle.OpenEngines(ctx)
@@ -57,13 +54,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	select {
 	case err := <-served:
 		return err
-	case <-s.givenUp:
-		lost = bothy.Errorf(bothy.CodeConflict, "this host lost its lease and the other hosts took over, so its sandboxes have ended here").
-			WithHint("Start it again: it rejoins under the same name.")
-		if s.hosts.Older() {
-			lost = bothy.Errorf(bothy.CodeConflict, "the database is older than this host, as after restoring a backup; this server stops, and its sandboxes stay frozen").
-				WithHint("Restore the newest backup, and start it again. See docs/cluster.md for other options.")
-		}
+	case lost = <-s.givenUp:
 	case <-s.storeLost:
 		lost = bothy.Errorf(bothy.CodeConflict, "another server has taken over the database; this one stops, and its sandboxes keep running").
 			WithHint("Find the other server with `bothy doctor`, and give each server its own database.")

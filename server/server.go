@@ -10,7 +10,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -79,20 +78,12 @@ type Server struct {
 	inflight  *inflight.Limits
 	api       *api.Server
 
-	// hosts are the hosts that share the database, authority issues their certificates, keeper
-	// guards this host's lease, and cluster manages the hosts; nil without a cluster.
-	hosts     store.Hosts
-	authority *cluster.Authority
-	keeper    *cluster.Keeper
-	cluster   cluster.Service
-	counts    cluster.Counts
-	images    images
-	origins   origins
+	membership membership
+	cluster    cluster.Service // manages the hosts
+	origins    origins
 	// shared records the files that hosts share, and trees fetches them.
 	shared store.Shared
 	trees  *cluster.Trees
-	router *cluster.Router
-	peers  net.Listener
 	logins *session.Store
 	e2b    *e2b.Door // nil if E2B's clients are not served
 	// onDuty is set while this host does the work that one host does for all.
@@ -100,12 +91,8 @@ type Server struct {
 
 	// storeLost is closed when another server has taken the database; nil if none can.
 	storeLost <-chan struct{}
-	// givenUp is closed once the other hosts have given this one up and its machines are gone.
-	givenUp chan struct{}
-	// gaveUp receives when this host has given another up. mayTake reports whether this host
-	// may take over one of its sandboxes.
-	gaveUp  chan struct{}
-	mayTake func() bool
+	// givenUp receives why this host must stop once the other hosts have given it up.
+	givenUp chan error
 
 	// storing locks a tree while it is uploaded.
 	storing keylock.Locks
@@ -134,9 +121,10 @@ type Options struct {
 // is closed again.
 func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error) {
 	s := &Server{config: c, version: o.Version, log: o.Log}
+	s.membership = alone{Server: s} // until the database is open
 	defer func() {
 		if err != nil {
-			s.notStarted(err)
+			s.membership.notStarted(err)
 			s.Close()
 		}
 	}()
@@ -158,13 +146,6 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err := s.openStore(ctx); err != nil {
 		return nil, err
 	}
-	if s.hosts == nil {
-		// Names from an earlier cluster may be older than what is in the folder now. If the
-		// database cannot be written now, the next start deletes them.
-		if err := s.store.ForgetTemplateNames(ctx); err != nil {
-			s.log.Warn("cannot delete the template names of an earlier cluster; trying again at the next start", "error", err)
-		}
-	}
 	// Opened before the audit, so that it closes after it and the mark includes its last record.
 	if err := s.watchMark(ctx); err != nil {
 		return nil, err
@@ -175,7 +156,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err := s.openVault(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.openAuthority(ctx); err != nil {
+	if err := s.membership.begin(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.openBlobs(ctx); err != nil {
@@ -187,18 +168,14 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if s.projects, err = access.NewProjects(ctx, s.store, time.Now); err != nil {
 		return nil, err
 	}
-	keys := []access.Option{access.WithLog(s.log), access.WithProjects(s.projects)}
-	if s.hosts != nil {
-		keys = append(keys, access.WithShared())
-	}
-	s.tokens = access.New(s.store, keys...)
+	s.tokens = access.New(s.store, access.WithLog(s.log), access.WithProjects(s.projects), access.WithShared(s.membership.Shared()))
 	registries := template.Registries(c.Registries)
 	if err := registries.Check(); err != nil {
 		return nil, err
 	}
 	s.templates = template.NewLibrary(c.Templates, template.Options{
 		Registries: registries, Version: s.version, MinFreeDisk: c.Snapshots.MinFreeDiskMB << 20,
-		Shared: s.sharedTemplates(), InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
+		Shared: s.membership.sharedTemplates(), InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
 	})
 	if err := s.openEngine(binaries); err != nil {
 		return nil, err
@@ -236,10 +213,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	}
 	s.api = api.New(services, listens)
 	s.runMeter()
-	if s.hosts == nil {
-		s.runWebhooks()
-	}
-	if err := s.openCluster(ctx); err != nil {
+	if err := s.membership.open(ctx); err != nil {
 		return nil, err
 	}
 	s.checkStore()

@@ -32,18 +32,15 @@ const (
 	imageFile = "rootfs.erofs"
 )
 
-// sharedTemplates shares templates between hosts. It is nil without a cluster.
-func (s *Server) sharedTemplates() *template.Shared {
-	if s.hosts == nil {
-		return nil
-	}
+// sharedTemplates shares templates between hosts.
+func (m *member) sharedTemplates() *template.Shared {
 	return &template.Shared{
-		Store: s.shared, Host: s.config.Cluster.Name, State: filepath.Join(s.config.Home, "templates.json"), Log: s.log,
-		Fetch: s.fetchImage,
+		Store: m.shared, Host: m.config.Cluster.Name, State: filepath.Join(m.config.Home, "templates.json"), Log: m.log,
+		Fetch: m.fetchImage,
 		Elsewhere: func(ctx context.Context, digest string) (bool, error) {
-			return s.treeElsewhere(ctx, store.TreeTemplates, strings.TrimPrefix(digest, digestPrefix))
+			return m.treeElsewhere(ctx, store.TreeTemplates, strings.TrimPrefix(digest, digestPrefix))
 		},
-		UsedHere: s.imagesHere,
+		UsedHere: m.imagesHere,
 	}
 }
 
@@ -240,24 +237,21 @@ func treeFiles(t *store.Tree) (names []string, err error) {
 
 // compareTemplates compares the template folder with the other hosts', once before the server
 // is ready and then regularly until ctx ends.
-func (s *Server) compareTemplates(ctx context.Context) {
-	if s.hosts == nil {
-		return
-	}
+func (m *member) compareTemplates(ctx context.Context) {
 	told := map[string]time.Time{}
 	once := func(bound time.Duration) {
 		ctx, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
-		if err := s.templates.Sync(ctx); err != nil {
-			s.log.Warn("cannot compare the templates with those of the other hosts", "error", err)
+		if err := m.templates.Sync(ctx); err != nil {
+			m.log.Warn("cannot compare the templates with those of the other hosts", "error", err)
 		}
-		if most := s.config.Snapshots.CacheMB << 20; most > 0 {
-			if err := s.templates.Evict(ctx, most); err != nil {
-				s.log.Warn("cannot evict all unused images", "error", err)
+		if most := m.config.Snapshots.CacheMB << 20; most > 0 {
+			if err := m.templates.Evict(ctx, most); err != nil {
+				m.log.Warn("cannot evict all unused images", "error", err)
 			}
 		}
-		if err := s.publishBuilds(ctx, told); err != nil {
-			s.log.Warn("cannot publish this host's engine builds to the other hosts", "error", err)
+		if err := m.publishBuilds(ctx, told); err != nil {
+			m.log.Warn("cannot publish this host's engine builds to the other hosts", "error", err)
 		}
 	}
 	once(compareTime)

@@ -19,6 +19,7 @@ import (
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/internal/random"
 	"github.com/bothy-dev/bothy/internal/wholefile"
+	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/store/postgres"
 	"github.com/bothy-dev/bothy/store/sqlite"
@@ -48,6 +49,7 @@ func (s *Server) openStore(ctx context.Context) error {
 			return err
 		}
 		s.keepStore(db)
+		s.membership = alone{lifecycle.Alone{Store: db}, s}
 		return nil
 	}
 	id, err := homeID(c.Home)
@@ -70,17 +72,13 @@ func (s *Server) openStore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.storeLost = db.Lost()
-	if c.Cluster.On() {
-		s.hosts, s.shared = db, db
-		if err := keepEpoch(c.Home, db.Epoch()); err != nil {
-			db.Close()
-			return err
-		}
-		s.openKeeper()
-	}
 	s.keepStore(db)
-	return nil
+	if !c.Cluster.On() {
+		s.storeLost, s.membership = db.Lost(), alone{lifecycle.Alone{Store: db}, s}
+		return nil
+	}
+	s.shared, s.membership = db, newMember(s, db)
+	return keepEpoch(c.Home, db.Epoch())
 }
 
 func (s *Server) keepStore(db database) {

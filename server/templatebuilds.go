@@ -39,10 +39,7 @@ func (s *Server) openBuilder() error {
 // lostBuild is the error of a build that this host does not know, where one that may have made it is
 // lost.
 func (s *Server) lostBuild(ctx context.Context, id string) error {
-	if s.hosts == nil {
-		return nil
-	}
-	hosts, err := s.hosts.Peers(ctx)
+	hosts, err := s.membership.Peers(ctx)
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,8 @@ type Plans interface {
 type Options struct {
 	// Plans limit what projects use. Optional.
 	Plans Plans
-	// Elsewhere counts the running sandboxes of a project on other hosts. If it is set, the
-	// store counts the starts on all hosts and reports them to Beyond. Optional.
-	Elsewhere func(ctx context.Context, projectID string) (int, error)
+	// Cluster is the other hosts.
+	Cluster Cluster
 	// MaxSandboxes limits running sandboxes. 0 means no limit.
 	MaxSandboxes int
 	// MinFreeMemoryMB is the memory that the host keeps free. 0 means no limit.
@@ -39,6 +38,15 @@ type Options struct {
 	Clock        bothy.Clock
 	// Background ends with the service.
 	Background context.Context
+}
+
+// Cluster is what admission asks about other hosts.
+type Cluster interface {
+	// Shared reports whether there are other hosts. Then the store counts the starts on all, and
+	// PlanExceeded is told when there are too many.
+	Shared() bool
+	// LiveOf counts the running sandboxes of a project on other hosts.
+	LiveOf(ctx context.Context, project string) (int, error)
 }
 
 // Host is what admission needs from the service.

@@ -91,7 +91,7 @@ func (c *Controller) CheckRate(ctx context.Context, project string) error {
 	if err != nil || p.CreatesPerMinute == 0 {
 		return err
 	}
-	if c.o.Elsewhere != nil {
+	if c.o.Cluster.Shared() {
 		return c.checkTooFast(project, p)
 	}
 	limit := rate.Limit(float64(p.CreatesPerMinute) / 60)
@@ -159,10 +159,10 @@ func (c *Controller) runningIn(project string) int {
 
 // elsewhere counts the sandboxes of a project on other hosts if its plan limits them.
 func (c *Controller) elsewhere(ctx context.Context, project string, p bothy.Plan) (int, error) {
-	if p.Sandboxes == nil || c.o.Elsewhere == nil {
+	if p.Sandboxes == nil {
 		return 0, nil
 	}
-	return c.o.Elsewhere(ctx, project)
+	return c.o.Cluster.LiveOf(ctx, project)
 }
 
 // checkCount returns an error if a project runs as many sandboxes as its plan allows. The
