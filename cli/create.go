@@ -32,14 +32,9 @@ The network is off unless --network says otherwise.`,
 			}
 			f.template = args[0]
 		}
-		req, err := f.request(cmd.Flags())
+		req, err := f.requestFor(ctx, s, cmd.Flags())
 		if err != nil {
 			return err
-		}
-		if req.SnapshotID != "" {
-			if req.SnapshotID, err = s.snapshotNamed(ctx, req.SnapshotID, ""); err != nil {
-				return err
-			}
 		}
 		sandbox, err := a.create(ctx, s, req)
 		if err != nil {

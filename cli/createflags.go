@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"os"
 	"strings"
 
@@ -64,6 +65,15 @@ func (f *createFlags) add(flags *pflag.FlagSet) {
 func (f *createFlags) addRepo(flags *pflag.FlagSet) {
 	flags.StringVar(&f.repo, "repo", "", "git repository to clone below /workspace, as `URL#REF`; the network must allow its host")
 	flags.StringVar(&f.token, "repo-token", "", "`NAME` of the variable here that holds the token of a private repository; it never enters the sandbox")
+}
+
+// requestFor is request with the id of the snapshot, which the flags may give by name.
+func (f *createFlags) requestFor(ctx context.Context, s *session, flags *pflag.FlagSet) (bothy.SandboxCreate, error) {
+	req, err := f.request(flags)
+	if err == nil && req.SnapshotID != "" {
+		req.SnapshotID, err = s.snapshotNamed(ctx, req.SnapshotID, "")
+	}
+	return req, err
 }
 
 // request makes the API's request from the flags.

@@ -57,14 +57,9 @@ built-in one, or -- follows it.`,
 				args = args[1:]
 			}
 		}
-		createReq, err := create.request(cmd.Flags())
+		createReq, err := create.requestFor(ctx, s, cmd.Flags())
 		if err != nil {
 			return err
-		}
-		if createReq.SnapshotID != "" {
-			if createReq.SnapshotID, err = s.snapshotNamed(ctx, createReq.SnapshotID, ""); err != nil {
-				return err
-			}
 		}
 		copies, err := parseVolumes(files)
 		if err != nil {

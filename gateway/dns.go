@@ -134,15 +134,13 @@ func (g *Gateway) answer(query []byte, overUDP bool) []byte {
 	m := new(dns.Msg)
 	m.SetReply(q)
 	m.RecursionAvailable = true
+	m.SetEdns0(maxQuery, false)
 	m.Rcode = g.reply(q, m)
 	size := dns.MinMsgSize
 	if o := q.IsEdns0(); o == nil {
 		m.Extra = nil
 	} else {
 		size = max(size, int(o.UDPSize()))
-		if m.IsEdns0() == nil {
-			m.SetEdns0(maxQuery, false)
-		}
 	}
 	if !overUDP {
 		size = dns.MaxMsgSize
@@ -190,7 +188,6 @@ func (g *Gateway) reply(q, m *dns.Msg) int {
 // take any other code for a passing failure, and ask again for seconds. An extended error says why.
 func (g *Gateway) refuseName(name string, v verdict, m *dns.Msg) int {
 	g.recordName(name, v)
-	m.SetEdns0(maxQuery, false)
 	o := m.IsEdns0()
 	o.Option = append(o.Option, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeBlocked, ExtraText: refusalText(v.reason)})
 	return dns.RcodeNameError

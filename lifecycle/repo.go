@@ -57,8 +57,9 @@ func (s *Service) git(ctx context.Context, id string, g bothy.Guest, args []stri
 	failed := func(format string, args ...any) *bothy.Error {
 		return bothy.Errorf(bothy.CodeCloneFailed, "the repository was not cloned: "+format, args...)
 	}
+	tooSlow := failed("it took longer than %d seconds", cloneSeconds).WithHint("Create the sandbox without repo, and run git clone --depth 1 in it.")
 	if seconds <= 0 {
-		return failed("it took longer than %d seconds", cloneSeconds).WithHint("Create the sandbox without repo, and run git clone --depth 1 in it.")
+		return tooSlow
 	}
 	var res *bothy.ExecResult
 	err := s.inTime(ctx, id, seconds, true, func(ctx context.Context) (err error) {
@@ -73,7 +74,7 @@ func (s *Service) git(ctx context.Context, id string, g bothy.Guest, args []stri
 	case err != nil:
 		return err
 	case res.TimedOut:
-		return s.git(ctx, id, g, args, 0)
+		return tooSlow
 	case res.ExitCode != 0:
 		return failed("%s", lastLine(res.Stderr)).WithHint("Check the URL, the reference and, for a private repository, repo_token.")
 	}

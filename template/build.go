@@ -121,8 +121,8 @@ func check(req bothy.TemplateBuild) error {
 	switch {
 	case !bothy.ValidTemplateName(req.Name):
 		return invalidName(req.Name)
-	case req.Image == "" && !slices.Contains(BuiltIn(), req.Name):
-		return bothy.Errorf(bothy.CodeInvalid, "%s is not a built-in template and no image was given; the built-in templates are: %s", req.Name, strings.Join(BuiltIn(), ", ")).
+	case req.Image == "" && !slices.Contains(templates.Names(), req.Name):
+		return bothy.Errorf(bothy.CodeInvalid, "%s is not a built-in template and no image was given; the built-in templates are: %s", req.Name, strings.Join(templates.Names(), ", ")).
 			WithHint("To create it from an image: bothy template import IMAGE %s.", req.Name)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/bothy-dev/bothy/templates"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -48,9 +47,6 @@ type nodePart struct {
 	Requirements string `yaml:"requirements"`
 	Release      string `yaml:"release"` // npm's lock file of a newer patch release
 }
-
-// BuiltIn lists the names of the built-in templates.
-func BuiltIn() []string { return templates.Names() }
 
 // readDefinition reads a definition with all that it extends merged in.
 func readDefinition(files fs.FS, name string) (*definition, error) {

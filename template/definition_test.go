@@ -16,7 +16,7 @@ import (
 
 func TestTheBuiltInTemplates(t *testing.T) {
 	want := []string{"debian-12", "node-22", "python-3.12", "python-3.12-bare", "ubuntu-24.04"}
-	if got := BuiltIn(); !slices.Equal(got, want) {
+	if got := templates.Names(); !slices.Equal(got, want) {
 		t.Fatalf("built in are %v", got)
 	}
 	if !slices.Contains(want, bothy.DefaultTemplate) {

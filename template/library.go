@@ -15,6 +15,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/templates"
 )
 
 const (
@@ -330,8 +331,8 @@ func notFound(name string, in []*Library) error {
 	}
 	there := cmp.Or(strings.Join(names, ", "), "none")
 	e := bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template %s; there is: %s", name, there)
-	if slices.Contains(BuiltIn(), name) {
+	if slices.Contains(templates.Names(), name) {
 		return e.WithHint("Build it: bothy template build %s.", name)
 	}
-	return e.WithHint("Built in are %s (bothy template build NAME); an image becomes one by bothy template import IMAGE %s.", strings.Join(BuiltIn(), ", "), name)
+	return e.WithHint("Built in are %s (bothy template build NAME); an image becomes one by bothy template import IMAGE %s.", strings.Join(templates.Names(), ", "), name)
 }

@@ -1,5 +1,5 @@
 // Package templates holds the definitions of the built-in templates, as files
-// that a person can read. The package template builds them, and cli lists their names.
+// that a person can read. The package template builds them.
 package templates
 
 import (

@@ -18,8 +18,8 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/bounded"
 	"github.com/bothy-dev/bothy/store"
-	"github.com/bothy-dev/bothy/template"
 	"github.com/bothy-dev/bothy/template/tree"
+	"github.com/bothy-dev/bothy/templates"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
@@ -38,7 +38,7 @@ func (b *Builder) openBase(ctx context.Context, h *hold, ref string, logins []bo
 	if code := bothy.ErrorCode(err); code != bothy.CodeTemplateNotFound && code != bothy.CodeInvalid {
 		return nil, err
 	}
-	if slices.Contains(template.BuiltIn(), ref) { // never an image of that name from a registry
+	if slices.Contains(templates.Names(), ref) { // never an image of that name from a registry
 		return nil, bothy.Errorf(bothy.CodeTemplateNotFound, "the built-in template %s has not been built on this server", ref).
 			WithHint("Ask the operator to run: bothy template build %s.", ref)
 	}

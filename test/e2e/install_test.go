@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/template"
+	"github.com/bothy-dev/bothy/templates"
 )
 
 // installer is a package manager of a template: a command that prints its package index, and one that
@@ -47,7 +47,7 @@ func TestEachBuiltInTemplateInstallsPackages(t *testing.T) {
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range template.BuiltIn() {
+	for _, name := range templates.Names() {
 		if installers[name] == nil {
 			t.Errorf("there are no installers for %s", name)
 		}
