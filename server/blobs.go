@@ -15,6 +15,7 @@ import (
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/blob/s3"
 	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/depot"
 	"github.com/bothy-dev/bothy/doctor"
 	"github.com/bothy-dev/bothy/internal/random"
 	"github.com/bothy-dev/bothy/snapshot"
@@ -67,10 +68,10 @@ func (s *Server) openBlobs(ctx context.Context) error {
 		Kind: snapshotKind, State: objectState(s.config.Home),
 		CacheBytes: s.config.Snapshots.CacheMB << 20, MinFree: s.config.Snapshots.MinFreeDiskMB << 20,
 		Grace: time.Duration(s.config.Snapshots.GraceHours) * time.Hour,
-		Named: s.namesSnapshot, Doubtful: s.doubtful,
-		Before: s.membership.storeNeeds,
+		Named: s.depot.Named, Doubtful: s.doubtful,
+		Before: s.membership.StoreNeeds,
 		OnKept: func(name string) { s.lifecycle.SnapshotStored(background, name) },
-		Verify: verifySnapshot,
+		Verify: depot.VerifySnapshot,
 		Log:    s.log,
 	})
 	if err != nil {
@@ -249,27 +250,6 @@ func onlyHere(root string, stored []string, shared bool) error {
 		return e.WithHint("Set blobs as on the other hosts.")
 	}
 	return e.WithHint("Set blobs again, or first fetch them to this host with that setting: bothy migrate --blobs-to host")
-}
-
-// namesSnapshot reports whether the records know a snapshot.
-func (s *Server) namesSnapshot(ctx context.Context, id string) (bool, error) {
-	_, err := s.store.Snapshot(ctx, id)
-	if bothy.ErrorCode(err) == bothy.CodeSnapshotNotFound {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// snapshotNames lists the snapshots whose manifests can be read.
-func (s *Server) snapshotNames(ctx context.Context) (names []string, err error) {
-	if s.bucket == nil {
-		return s.blobs.List(ctx)
-	}
-	all, err := s.store.AllSnapshots(ctx)
-	for _, n := range all {
-		names = append(names, n.ID)
-	}
-	return names, err
 }
 
 // SnapshotManifests returns the manifests of the snapshots that a home knows, by id: those on

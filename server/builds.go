@@ -33,9 +33,9 @@ func (s *Server) openBuilds() (embedded.Paths, error) {
 	}
 	o := builds.Options{Speaks: spoken, Refuse: c.Refuse, MaxBytes: c.KeepMB << 20, Log: s.log}
 	if s.config.Cluster.On() {
-		o.Fetch = s.fetchBuild
+		o.Fetch = s.depot.FetchBuild
 		o.Elsewhere = func(ctx context.Context, name string) (bool, error) {
-			return s.treeElsewhere(ctx, store.TreeEngines, name)
+			return s.depot.Elsewhere(ctx, store.TreeEngines, name)
 		}
 	}
 	var err error

@@ -22,6 +22,7 @@ import (
 	"github.com/bothy-dev/bothy/api/middleware"
 	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/depot"
 	"github.com/bothy-dev/bothy/e2b"
 	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/microvm"
@@ -47,11 +48,13 @@ type hosts = store.Hosts
 // member is this server as a host of a cluster.
 type member struct {
 	*Server
+	*depot.Depot
 	hosts // that share the database
 	// authority issues the hosts' certificates, and keeper guards this host's lease.
 	authority *cluster.Authority
 	keeper    *cluster.Keeper
 	router    *cluster.Router
+	trees     *cluster.Trees
 	peers     net.Listener
 	counts    cluster.Counts
 	images    images
@@ -94,7 +97,7 @@ func (m *member) notStarted(why error) {
 // newMember makes this server a host of a cluster. Its keeper, which guards the lease, does not act until
 // run.
 func newMember(s *Server, hosts store.Hosts) *member {
-	m := &member{Server: s, hosts: hosts, gaveUp: make(chan struct{}, 1)}
+	m := &member{Server: s, Depot: s.depot, hosts: hosts, gaveUp: make(chan struct{}, 1)}
 	s.givenUp = make(chan error, 1)
 	m.keeper = cluster.NewKeeper(cluster.KeeperOptions{
 		Times: leaseTimes(s.config), Renewed: hosts.Renewed, Lost: hosts.Lost(), Log: s.log, Counts: &m.counts,
@@ -154,7 +157,8 @@ func (m *member) open(ctx context.Context) error {
 		},
 	})
 	m.api.SetPeers(m.router)
-	m.trees = cluster.NewTrees(m.hosts, m.authority, m.openShared)
+	trees := cluster.NewTrees(m.hosts, m.authority, m.OpenFile)
+	m.trees, m.depot.Trees = trees, trees
 	m.cluster.Mover = m.newMover(gate)
 	m.hosts.SetFigures(m.figures)
 	m.metrics.Cluster(m.asHost)
@@ -230,7 +234,7 @@ func (m *member) run() (stop func()) {
 	})
 	running.Go(func() { m.cluster.Mover.Drain(ctx) })
 	running.Go(func() { m.dropMoved(ctx) })
-	running.Go(func() { m.runObjects(ctx) })
+	running.Go(func() { m.depot.Run(ctx) })
 	return func() {
 		cancel()
 		running.Wait()

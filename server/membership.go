@@ -34,15 +34,11 @@ type membership interface {
 	// files are those of all sandboxes.
 	files() bothy.FileService
 
-	sharedTemplates() *template.Shared
-	// compareTemplates compares the template folder with the other hosts', once before the server
-	// is ready and then regularly until ctx ends.
-	compareTemplates(ctx context.Context)
-	// publishBuild tells the other hosts about an engine build, if it is on this one and they do
-	// not know it.
-	publishBuild(ctx context.Context, name string) error
-	// storeNeeds uploads what a snapshot is restored with, so that any host can restore it.
-	storeNeeds(ctx context.Context, dir string) error
+	// These are those of depot.Depot.
+	Templates() *template.Shared
+	Compare(ctx context.Context)
+	PublishBuild(ctx context.Context, name string) error
+	StoreNeeds(ctx context.Context, dir string) error
 }
 
 // alone is the membership of a server without a cluster.
@@ -85,7 +81,7 @@ func (alone) notStarted(error)                                   {}
 func (alone) frozen() string                                     { return "" }
 func (alone) countsStorage() func() bool                         { return nil }
 func (alone) sessionIDs() func() string                          { return nil }
-func (alone) sharedTemplates() *template.Shared                  { return nil }
-func (alone) compareTemplates(context.Context)                   {}
-func (alone) publishBuild(context.Context, string) error         { return nil }
-func (alone) storeNeeds(context.Context, string) error           { return nil }
+func (alone) Templates() *template.Shared                        { return nil }
+func (alone) Compare(context.Context)                            {}
+func (alone) PublishBuild(context.Context, string) error         { return nil }
+func (alone) StoreNeeds(context.Context, string) error           { return nil }

@@ -54,7 +54,7 @@ func (s *Server) openMicrovm(ctx context.Context, b embedded.Paths) (bothy.Engin
 	}
 	s.microvm.Store(e)
 	// Its machines may move before the builds are published the next time.
-	if err := s.membership.publishBuild(ctx, e.Info().Build); err != nil {
+	if err := s.membership.PublishBuild(ctx, e.Info().Build); err != nil {
 		s.log.Warn("cannot publish the engine build of virtual machines to the other hosts yet", "error", err)
 	}
 	return e, nil

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/vault"
 	"github.com/bothy-dev/bothy/webhook"
 )
@@ -55,7 +56,7 @@ func (s *Server) countSealed(ctx context.Context, v *vault.Vault) (all, closed i
 			closed++
 		}
 	}
-	sandboxes, err := s.store.SandboxesInState(ctx, unended...)
+	sandboxes, err := s.store.SandboxesInState(ctx, store.Unended...)
 	if err != nil {
 		return 0, 0, err
 	}

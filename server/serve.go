@@ -35,7 +35,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err := s.builder.Recover(ctx); err != nil {
 		s.log.Error("cannot recover every template build of the previous server", "error", err)
 	}
-	s.membership.compareTemplates(ctx)
+	s.membership.Compare(ctx)
 	stopAgents := s.membership.serveAgents()
 	defer stopAgents()
 	stopCluster := s.membership.run()

@@ -7,12 +7,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +27,7 @@ import (
 	"github.com/bothy-dev/bothy/certs"
 	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/depot"
 	"github.com/bothy-dev/bothy/e2b"
 	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/gvisor"
@@ -38,11 +36,9 @@ import (
 	"github.com/bothy-dev/bothy/gateway"
 	"github.com/bothy-dev/bothy/inflight"
 	"github.com/bothy-dev/bothy/internal/cleanup"
-	"github.com/bothy-dev/bothy/internal/keylock"
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/metering"
 	"github.com/bothy-dev/bothy/session"
-	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/telemetry"
 	"github.com/bothy-dev/bothy/template"
 	"github.com/bothy-dev/bothy/template/build"
@@ -80,12 +76,9 @@ type Server struct {
 
 	membership membership
 	cluster    cluster.Service // manages the hosts
-	origins    origins
-	// shared records the files that hosts share, and trees fetches them.
-	shared store.Shared
-	trees  *cluster.Trees
-	logins *session.Store
-	e2b    *e2b.Door // nil if E2B's clients are not served
+	depot      *depot.Depot
+	logins     *session.Store
+	e2b        *e2b.Door // nil if E2B's clients are not served
 	// onDuty is set while this host does the work that one host does for all.
 	onDuty atomic.Bool
 
@@ -93,12 +86,6 @@ type Server struct {
 	storeLost <-chan struct{}
 	// givenUp receives why this host must stop once the other hosts have given it up.
 	givenUp chan error
-
-	// storing locks a tree while it is uploaded.
-	storing keylock.Locks
-	// spoiled are the trees whose files are damaged on this host, by kind and name, with the
-	// time.Time when that was found.
-	spoiled sync.Map
 
 	// missing counts the audit records that the database has lost.
 	missing atomic.Int64
@@ -121,6 +108,11 @@ type Options struct {
 // is closed again.
 func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error) {
 	s := &Server{config: c, version: o.Version, log: o.Log}
+	s.depot = &depot.Depot{
+		Host: c.Cluster.Name, Home: c.Home, Folder: c.Templates, Log: o.Log, OnDuty: s.onDuty.Load, Doubtful: s.doubtful,
+		MinFree: c.Snapshots.MinFreeDiskMB << 20, CacheBytes: c.Snapshots.CacheMB << 20, Grace: time.Duration(c.Snapshots.GraceHours) * time.Hour,
+		NeededBuilds: func(ctx context.Context) (map[string]int, error) { return s.lifecycle.NeededBuilds(ctx) },
+	}
 	s.membership = alone{Server: s} // until the database is open
 	defer func() {
 		if err != nil {
@@ -146,6 +138,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	if err := s.openStore(ctx); err != nil {
 		return nil, err
 	}
+	s.depot.Store = s.store
 	// Opened before the audit, so that it closes after it and the mark includes its last record.
 	if err := s.watchMark(ctx); err != nil {
 		return nil, err
@@ -175,8 +168,9 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	}
 	s.templates = template.NewLibrary(c.Templates, template.Options{
 		Registries: registries, Version: s.version, MinFreeDisk: c.Snapshots.MinFreeDiskMB << 20,
-		Shared: s.membership.sharedTemplates(), InUse: s.templateInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
+		Shared: s.membership.Templates(), InUse: s.depot.ImageInUse, Quota: s.templateQuota, Forget: s.forgetMemory, Transport: gateway.Transport(c.Network.Allow, c.Network.Forbid),
 	})
+	s.depot.Blobs, s.depot.Bucket, s.depot.Golden, s.depot.Builds, s.depot.Library = s.blobs, s.bucket, s.golden, s.builds, s.templates
 	if err := s.openEngine(binaries); err != nil {
 		return nil, err
 	}
@@ -263,44 +257,6 @@ func (s *Server) openAudit(ctx context.Context) (err error) {
 		})
 	}
 	return err
-}
-
-// unended are the states of sandboxes that have not ended.
-var unended = []bothy.State{bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming}
-
-// templateInUse reports whether an image is used by a sandbox that has not ended or by a
-// snapshot, in the given project or, if it is empty, in any. Snapshots in without do not count.
-func (s *Server) templateInUse(ctx context.Context, project, digest string, without map[string]bool) (bool, error) {
-	open, err := s.store.SandboxesInState(ctx, unended...)
-	if err != nil {
-		return true, err
-	}
-	for _, sb := range open {
-		if sb.TemplateDigest == digest && (project == "" || sb.ProjectID == project) {
-			return true, nil
-		}
-	}
-	names, err := s.snapshotNames(ctx)
-	if err != nil {
-		return true, err
-	}
-	for _, name := range names {
-		if without[name] {
-			continue
-		}
-		o, err := s.origins.of(ctx, s.blobs, name)
-		if s.bucket != nil && err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return true, err // unknown counts as in use
-		}
-		if err != nil {
-			continue // just deleted
-		}
-		if o.image == digest && (project == "" || o.project == project) {
-			return true, nil
-		}
-	}
-	s.origins.keep(names)
-	return false, nil
 }
 
 // templateQuota returns how many bytes a project's templates may take up; 0 means no limit.

@@ -77,7 +77,7 @@ func (s *Server) openStore(ctx context.Context) error {
 		s.storeLost, s.membership = db.Lost(), alone{lifecycle.Alone{Store: db}, s}
 		return nil
 	}
-	s.shared, s.membership = db, newMember(s, db)
+	s.depot.Records, s.membership = db, newMember(s, db)
 	return keepEpoch(c.Home, db.Epoch())
 }
 

@@ -2,6 +2,9 @@ package store
 
 import "github.com/bothy-dev/bothy"
 
+// Unended are the states of sandboxes that have not ended.
+var Unended = []bothy.State{bothy.StateStarting, bothy.StateRunning, bothy.StatePausing, bothy.StatePaused, bothy.StateResuming}
+
 // Sandbox is the row of a sandbox: what clients see, and what only the server needs.
 type Sandbox struct {
 	bothy.Sandbox

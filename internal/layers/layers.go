@@ -21,7 +21,7 @@ type area struct {
 var areas = []area{
 	{"program", "the program", []string{"cmd/bothy", "cli", "server", "config", "doctor"}},
 	{"doors", "what clients speak to", []string{"api", "api/rest", "api/ports", "api/openapi", "api/middleware", "api/problem", "mcp", "e2b", "openai", "console", "client", "coding"}},
-	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "access", "agents", "audit", "certs", "cluster", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
+	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "access", "agents", "audit", "certs", "cluster", "depot", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
 	{"storage", "storage", []string{"store", "blob", "snapshot"}},
 	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
 }
@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 		"access", "audit", "client", "coding", "config", "doctor", "engine", "lifecycle/register", "mcp", "server", "snapshot", "template", "templates",
 	},
 	"server": {
-		"access", "agents", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "cluster", "config", "console", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
+		"access", "agents", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "cluster", "config", "console", "depot", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
 		"lifecycle", "lifecycle/engines", "lifecycle/warm", "mcp", "metering", "openai", "session", "snapshot", "store", "telemetry", "template", "vault", "webhook",
 	},
 	"engine":             {"guest/abi"},
@@ -57,6 +57,7 @@ var allowed = map[string][]string{
 	"agents":             {"store"},
 	"audit":              {"store"},
 	"cluster":            {"store"},
+	"depot":              {"blob", "engine", "snapshot", "store", "template"},
 	"metering":           {"store"},
 	"session":            {"store"},
 	"template":           {"store", "templates"},

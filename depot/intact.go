@@ -1,4 +1,4 @@
-package server
+package depot
 
 import (
 	"context"
@@ -20,10 +20,10 @@ const spoiledFor = time.Hour
 
 // withTree calls do with a folder that has the files of a tree on this host, once they are verified.
 // If this host lacks any of them, it is fs.ErrNotExist.
-func (s *Server) withTree(ctx context.Context, t *store.Tree, do func(dir string) error) error {
-	parent := filepath.Join(s.config.Home, "objects") // hard links need the same disk
+func (d *Depot) withTree(ctx context.Context, t *store.Tree, do func(dir string) error) error {
+	parent := filepath.Join(d.Home, "objects") // hard links need the same disk
 	if t.Kind == store.TreeTemplates {
-		parent = filepath.Join(s.config.Templates, ".build")
+		parent = filepath.Join(d.Folder, ".build")
 	}
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (s *Server) withTree(ctx context.Context, t *store.Tree, do func(dir string
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := s.linkIntact(ctx, t, dir); err != nil {
+	if err := d.linkIntact(ctx, t, dir); err != nil {
 		return err
 	}
 	return do(dir)
@@ -43,21 +43,21 @@ func (s *Server) withTree(ctx context.Context, t *store.Tree, do func(dir string
 var errSpoiled = errors.New("its files on this host are damaged")
 
 // linkIntact is linkTree and checkTree. A damaged tree is not read again for a while.
-func (s *Server) linkIntact(ctx context.Context, t *store.Tree, dir string) error {
+func (d *Depot) linkIntact(ctx context.Context, t *store.Tree, dir string) error {
 	key := t.Kind + "/" + t.Name
-	if at, ok := s.spoiled.Load(key); ok && time.Since(at.(time.Time)) < spoiledFor {
+	if at, ok := d.spoiled.Load(key); ok && time.Since(at.(time.Time)) < spoiledFor {
 		return fmt.Errorf("%s: %w", key, errSpoiled)
 	}
-	err := s.linkTree(t, dir)
+	err := d.linkTree(t, dir)
 	if err == nil {
 		err = checkTree(ctx, t, dir)
 	}
 	if code := bothy.ErrorCode(err); code != bothy.CodeSnapshotDamaged && code != bothy.CodeTemplateInvalid {
-		s.spoiled.Delete(key)
+		d.spoiled.Delete(key)
 		return err
 	}
-	s.spoiled.Store(key, time.Now())
-	s.log.Error("files on this host are damaged, and are not uploaded to the object storage", "kind", t.Kind, "name", calledBy(t), "error", err, "do", remedies[t.Kind])
+	d.spoiled.Store(key, time.Now())
+	d.Log.Error("files on this host are damaged, and are not uploaded to the object storage", "kind", t.Kind, "name", calledBy(t), "error", err, "do", remedies[t.Kind])
 	return fmt.Errorf("%s: %w: %w", key, errSpoiled, err)
 }
 
@@ -92,8 +92,8 @@ func checkFile(ctx context.Context, dir, name, want string) error {
 	return ctx.Err()
 }
 
-// verifySnapshot verifies the files of a snapshot on this host.
-func verifySnapshot(ctx context.Context, _, dir string) error {
+// VerifySnapshot verifies the files of a snapshot on this host.
+func VerifySnapshot(ctx context.Context, _, dir string) error {
 	m, err := snapshot.Read(dir)
 	if err != nil {
 		return err

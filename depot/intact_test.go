@@ -1,4 +1,4 @@
-package server
+package depot
 
 import (
 	"bytes"
@@ -24,9 +24,7 @@ import (
 	"github.com/bothy-dev/bothy/blob/s3"
 	"github.com/bothy-dev/bothy/blob/s3/s3test"
 	"github.com/bothy-dev/bothy/cluster"
-	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/engine/builds"
-	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template"
@@ -105,7 +103,7 @@ func (*sharedTrees) TemplateNames(context.Context, int64) ([]store.TemplateName,
 type storingHosts struct {
 	t        *testing.T
 	objects  *s3test.Server
-	one, two *Server
+	one, two *Depot
 	shared   *sharedTrees
 	// files are the first host's files with the content of the trees, by kind.
 	files map[string]string
@@ -159,27 +157,31 @@ func newStoringHosts(t *testing.T) *storingHosts {
 	return h
 }
 
-func (h *storingHosts) host(name, url string, known s3.Places, records *recordsOf, log slog.Handler) *Server {
+func (h *storingHosts) host(name, url string, known s3.Places, records *recordsOf, log slog.Handler) *Depot {
 	t := h.t
-	c := config.Config{Home: t.TempDir(), Blobs: url}
-	c.Templates, c.Cluster.Name = filepath.Join(c.Home, "templates"), name
-	bucket, err := openBucket(c)
+	home := t.TempDir()
+	at, err := s3.ParseLocation(url)
+	must(t, err)
+	bucket, err := s3.OpenBucket(at)
 	must(t, err)
 	must(t, bucket.Claim(t.Context(), s3.Claim{Owner: "us", Places: known}))
-	s := &Server{config: c, bucket: bucket, shared: h.shared, store: records, log: slog.New(log)}
-	s.templates = template.NewLibrary(c.Templates, template.Options{})
-	s.builds, err = builds.Open(BuildsFolder(c), builds.Options{})
+	s := &Depot{
+		Host: name, Home: home, Folder: filepath.Join(home, "templates"), Bucket: bucket, Records: h.shared, Store: records, Log: slog.New(log),
+		NeededBuilds: noBuilds, OnDuty: func() bool { return true }, Doubtful: func() bool { return false },
+	}
+	s.Library = template.NewLibrary(s.Folder, template.Options{})
+	s.Builds, err = builds.Open(filepath.Join(home, "engines"), builds.Options{})
 	must(t, err)
-	blobs, err := s3.Open(filepath.Join(c.Home, "snapshots"), bucket, s3.Options{
-		Kind: snapshotKind, State: objectState(c.Home), Named: s.namesSnapshot, Verify: verifySnapshot, Log: s.log,
+	blobs, err := s3.Open(filepath.Join(home, "snapshots"), bucket, s3.Options{
+		Kind: "snapshots", State: filepath.Join(home, "objects", "snapshots"), Named: s.Named, Verify: VerifySnapshot, Log: s.Log,
 	})
 	must(t, err)
 	t.Cleanup(blobs.Close)
-	s.blobs = blobs
-	s.lifecycle = lifecycle.New(lifecycle.Options{Store: &recordsOf{deleted: map[string]bool{"snpone": true}}, Blobs: blobs}) // it emits no events
-	s.onDuty.Store(true)
+	s.Blobs = blobs
 	return s
 }
+
+func noBuilds(context.Context) (map[string]int, error) { return nil, nil }
 
 // incompressible returns bytes that cannot be compressed, more than an index keeps.
 func incompressible(seed byte) []byte {
@@ -194,7 +196,7 @@ func (h *storingHosts) fill() {
 	image := incompressible(1)
 	sum := sha256.Sum256(image)
 	digest := hex.EncodeToString(sum[:])
-	dir := filepath.Join(s.config.Templates, "mine", digest)
+	dir := filepath.Join(s.Folder, "mine", digest)
 	record, err := json.Marshal(store.Template{Template: bothy.Template{Name: "mine", Version: bothy.ManifestVersion, Digest: digestPrefix + digest, SizeBytes: int64(len(image))}})
 	must(t, err)
 	h.files[store.TreeTemplates], h.trees[store.TreeTemplates] = filepath.Join(dir, imageFile), digest
@@ -203,7 +205,7 @@ func (h *storingHosts) fill() {
 
 	program := filepath.Join(t.TempDir(), "program")
 	must(t, os.WriteFile(program, incompressible(2), 0o755))
-	held, err := s.builds.Put(builds.Build{Name: "build", Engine: "gvisor"}, []builds.Source{{From: program, Role: "sentry"}})
+	held, err := s.Builds.Put(builds.Build{Name: "build", Engine: "gvisor"}, []builds.Source{{From: program, Role: "sentry"}})
 	must(t, err)
 	h.files[store.TreeEngines], h.trees[store.TreeEngines] = held.Path("sentry"), "build"
 	must(t, s.putBuild(ctx, held.Build))
@@ -215,16 +217,16 @@ func (h *storingHosts) fill() {
 		must(t, os.MkdirAll(filepath.Join(d.Dir(), snapshot.MemoryDir), 0o755), os.WriteFile(filepath.Join(d.Dir(), snapshot.MemoryDir, "pages"), incompressible(seed), 0o600))
 		must(t, snapshot.Seal(ctx, d.Dir(), &snapshot.Manifest{ID: "x"}), d.Commit(ctx))
 	}
-	saved, err := s.blobs.Create(ctx, "snpone")
+	saved, err := s.Blobs.Create(ctx, "snpone")
 	must(t, err)
 	seal(saved, 4)
-	h.files[snapshotKind], h.trees[snapshotKind] = filepath.Join(s.config.Home, "snapshots", "snpone", snapshot.MemoryDir, "pages"), "snpone"
+	h.files["snapshots"], h.trees["snapshots"] = filepath.Join(s.Home, "snapshots", "snpone", snapshot.MemoryDir, "pages"), "snpone"
 }
 
 // upload has the first host upload what it has.
 func (h *storingHosts) upload() {
-	must(h.t, h.one.storeTrees(h.t.Context()))
-	blobs := h.one.blobs.(*s3.Store)
+	must(h.t, h.one.upload(h.t.Context()))
+	blobs := h.one.Blobs.(*s3.Store)
 	blobs.Keep("snpone")
 	_ = blobs.WaitKept(h.t.Context(), "snpone")
 }
@@ -282,7 +284,7 @@ func TestDamagedTreesComeFromAnotherHost(t *testing.T) {
 				if h.record(kind).StoredAt != nil {
 					t.Errorf("%s of %s, %s: it counts as stored", part, kind, how)
 				}
-				must(t, h.one.storeTrees(t.Context()))
+				must(t, h.one.upload(t.Context()))
 				if h.record(kind).StoredAt == nil || !maps.Equal(h.stored(kind), was) {
 					t.Errorf("%s of %s, %s: it was not uploaded again", part, kind, how)
 				}
@@ -342,7 +344,7 @@ func (h *storingHosts) connect() (away func()) {
 	a, err := cluster.OpenAuthority(h.t.Context(), one, openVault{})
 	must(h.t, err)
 	none := http.NotFoundHandler()
-	x := httptest.NewUnstartedServer(cluster.FromPeers(none, none, none, cluster.NewTrees(one, a, h.one.openShared)))
+	x := httptest.NewUnstartedServer(cluster.FromPeers(none, none, none, cluster.NewTrees(one, a, h.one.OpenFile)))
 	x.TLS = a.Server()
 	x.StartTLS()
 	h.t.Cleanup(x.Close)
@@ -350,7 +352,7 @@ func (h *storingHosts) connect() (away func()) {
 	two.self, two.peers = "two", []bothy.ClusterHost{{Name: "one", Address: x.Listener.Addr().String(), State: bothy.HostUp}}
 	a, err = cluster.OpenAuthority(h.t.Context(), two, openVault{})
 	must(h.t, err)
-	h.two.trees = cluster.NewTrees(two, a, h.two.openShared)
+	h.two.Trees = cluster.NewTrees(two, a, h.two.OpenFile)
 	return x.Close
 }
 
@@ -369,14 +371,14 @@ func (h *storingHosts) fetch(kind string) error {
 	must(h.t, err)
 	var files []treeFile
 	for _, name := range names {
-		f, err := h.one.openShared(kind, r.Name, name)
+		f, err := h.one.OpenFile(kind, r.Name, name)
 		must(h.t, err)
 		info, err := f.Stat()
 		must(h.t, err, f.Close())
 		files = append(files, treeFile{name, info.Size()})
 	}
 	dir := h.t.TempDir()
-	if err := h.two.fetchTree(h.t.Context(), r, dir, files); err != nil {
+	if err := h.two.fetch(h.t.Context(), r, dir, files); err != nil {
 		return err
 	}
 	return checkTree(h.t.Context(), r, dir)
@@ -393,14 +395,14 @@ func TestDamagedFilesStayOnTheirHost(t *testing.T) {
 		must(t, os.WriteFile(path, data, 0o600))
 	}
 	log := bytes.Buffer{}
-	h.one.log = slog.New(slog.NewTextHandler(&log, nil))
+	h.one.Log = slog.New(slog.NewTextHandler(&log, nil))
 	h.upload()
 	h.upload()
 	for kind := range h.files {
 		if all := h.stored(kind); len(all) > 0 {
 			t.Errorf("%s was uploaded: %v", kind, slices.Collect(maps.Keys(all)))
 		}
-		if kind == snapshotKind {
+		if kind == "snapshots" {
 			continue
 		}
 		if n := strings.Count(log.String(), "kind="+kind+" "); n != 1 {
@@ -410,7 +412,7 @@ func TestDamagedFilesStayOnTheirHost(t *testing.T) {
 			t.Errorf("%s counts as stored: %v", kind, err)
 		}
 	}
-	if h.one.blobs.(*s3.Store).Kept("snpone") {
+	if h.one.Blobs.(*s3.Store).Kept("snpone") {
 		t.Error("the snapshot counts as stored")
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package depot
 
 import (
 	"context"
@@ -13,8 +13,6 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/blob"
-	"github.com/bothy-dev/bothy/config"
-	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 )
@@ -100,18 +98,18 @@ func TestSharedGoldenSnapshotsGo(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "pages"), incompressible(1), 0o600))
 	for object, record := range map[string]string{"key-0123456789abcdef": `{"manifest_sha256": "0123456789abcdef0123"}`, "other": "damaged"} {
 		name, _, _ := strings.Cut(object, "-")
-		must(t, s.bucket.PutTree(ctx, oldGoldens, object, dir))
+		must(t, s.Bucket.PutTree(ctx, oldGoldens, object, dir))
 		at := time.Now()
 		must(t, h.shared.PutTree(ctx, store.Tree{Kind: oldGoldens, Name: name, Host: "old", StoredAt: &at, Record: []byte(record)}))
 	}
 	if len(h.stored(oldGoldens)) != 4 {
 		t.Fatalf("stored are %v", h.stored(oldGoldens))
 	}
-	must(t, s.collectTrees(ctx, time.Hour))
+	must(t, s.collect(ctx, time.Hour))
 	if left := h.stored(oldGoldens); len(left) != 4 {
 		t.Errorf("within the grace time only %v are left", left)
 	}
-	must(t, s.collectTrees(ctx, 0))
+	must(t, s.collect(ctx, 0))
 	if left := h.stored(oldGoldens); len(left) > 0 {
 		t.Errorf("left are %v", left)
 	}
@@ -120,7 +118,7 @@ func TestSharedGoldenSnapshotsGo(t *testing.T) {
 			t.Errorf("the record of %s: %+v, %v", name, r, err)
 		}
 	}
-	must(t, s.storeTrees(ctx), s.collectTrees(ctx, 0))
+	must(t, s.upload(ctx), s.collect(ctx, 0))
 	if left := h.stored(oldGoldens); len(left) > 0 {
 		t.Errorf("afterwards %v are stored", left)
 	}
@@ -128,7 +126,7 @@ func TestSharedGoldenSnapshotsGo(t *testing.T) {
 
 // recordsOf are the records of sandboxes and snapshots.
 type recordsOf struct {
-	database
+	store.Store
 	open      []*store.Sandbox
 	ended     map[string]*store.Sandbox
 	snapshots []*bothy.Snapshot
@@ -207,8 +205,7 @@ func TestObjectsOfSnapshotsOfOtherHostsStay(t *testing.T) {
 			{ID: "snpdeleted", SandboxID: "sbx4"}},
 		deleted: map[string]bool{"snpdeleted": true},
 	}
-	s := &Server{store: records, blobs: here, shared: &namesOf{names: []store.TemplateName{{Digest: "sha256:named"}}}}
-	s.lifecycle = lifecycle.New(lifecycle.Options{Store: records, Blobs: here})
+	s := &Depot{Store: records, Blobs: here, Records: &namesOf{names: []store.TemplateName{{Digest: "sha256:named"}}}, NeededBuilds: noBuilds}
 	at := time.Now()
 	check := func(want map[string]bool) {
 		t.Helper()
@@ -222,7 +219,6 @@ func TestObjectsOfSnapshotsOfOtherHostsStay(t *testing.T) {
 			}
 		}
 	}
-	records.listed = 0
 	check(map[string]bool{"named": true, "open": true, "here": true, "far": true, "deleted": false, "other": false})
 	if records.listed != 1 {
 		t.Errorf("the records were read %d times", records.listed)
@@ -253,7 +249,7 @@ func TestObjectsThatWereLeftGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	(&Server{config: config.Config{Home: home}}).runObjects(t.Context())
+	(&Depot{Home: home}).Run(t.Context())
 	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("it is still there:", err)
 	}

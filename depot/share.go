@@ -1,4 +1,4 @@
-package server
+package depot
 
 import (
 	"context"
@@ -32,55 +32,55 @@ const (
 	imageFile = "rootfs.erofs"
 )
 
-// sharedTemplates shares templates between hosts.
-func (m *member) sharedTemplates() *template.Shared {
+// Templates shares templates between hosts.
+func (d *Depot) Templates() *template.Shared {
 	return &template.Shared{
-		Store: m.shared, Host: m.config.Cluster.Name, State: filepath.Join(m.config.Home, "templates.json"), Log: m.log,
-		Fetch: m.fetchImage,
+		Store: d.Records, Host: d.Host, State: filepath.Join(d.Home, "templates.json"), Log: d.Log,
+		Fetch: d.fetchImage,
 		Elsewhere: func(ctx context.Context, digest string) (bool, error) {
-			return m.treeElsewhere(ctx, store.TreeTemplates, strings.TrimPrefix(digest, digestPrefix))
+			return d.Elsewhere(ctx, store.TreeTemplates, strings.TrimPrefix(digest, digestPrefix))
 		},
-		UsedHere: m.imagesHere,
+		UsedHere: d.imagesHere,
 	}
 }
 
-// treeElsewhere reports whether a tree that this host has can be fetched again: it is in the object
+// Elsewhere reports whether a tree that this host has can be fetched again: it is in the object
 // storage, or the host that published it has it, of which the others ask this as well.
-func (s *Server) treeElsewhere(ctx context.Context, kind, name string) (bool, error) {
-	t, err := s.shared.Tree(ctx, kind, name)
+func (d *Depot) Elsewhere(ctx context.Context, kind, name string) (bool, error) {
+	t, err := d.Records.Tree(ctx, kind, name)
 	if bothy.ErrorCode(err) == bothy.CodeNotFound {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	if s.bucket != nil && s.bucket.Usable() == nil && t.StoredAt != nil && t.UnneededAt == nil {
+	if d.Bucket != nil && d.Bucket.Usable() == nil && t.StoredAt != nil && t.UnneededAt == nil {
 		return true, nil
 	}
 	names, err := treeFiles(t)
-	if err != nil || len(names) == 0 || s.trees == nil {
+	if err != nil || len(names) == 0 || d.Trees == nil {
 		return false, err
 	}
-	return s.trees.Has(ctx, t.Host, kind, name, names[0])
+	return d.Trees.Has(ctx, t.Host, kind, name, names[0])
 }
 
 // imagesHere are the digests of the images of sandboxes that this host has, and of those that it has
 // golden snapshots of.
-func (s *Server) imagesHere(ctx context.Context) (map[string]bool, error) {
+func (d *Depot) imagesHere(ctx context.Context) (map[string]bool, error) {
 	used := map[string]bool{}
-	open, err := s.store.OwnSandboxesInState(ctx, unended...)
+	open, err := d.Store.OwnSandboxesInState(ctx, store.Unended...)
 	if err != nil {
 		return nil, err
 	}
 	for _, sb := range open {
 		used[sb.TemplateDigest] = true
 	}
-	names, err := s.golden.List(ctx)
+	names, err := d.Golden.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		text, err := blob.ReadFile(ctx, s.golden, name, snapshot.ManifestName)
+		text, err := blob.ReadFile(ctx, d.Golden, name, snapshot.ManifestName)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it was given up just now
 		}
@@ -95,9 +95,9 @@ func (s *Server) imagesHere(ctx context.Context) (map[string]bool, error) {
 }
 
 // fetchImage writes a template's image to a file on this host.
-func (s *Server) fetchImage(ctx context.Context, t *store.Template, to string) error {
+func (d *Depot) fetchImage(ctx context.Context, t *store.Template, to string) error {
 	name := strings.TrimPrefix(t.Digest, digestPrefix)
-	tree, err := s.shared.Tree(ctx, store.TreeTemplates, name)
+	tree, err := d.Records.Tree(ctx, store.TreeTemplates, name)
 	if err != nil {
 		return err
 	}
@@ -106,17 +106,17 @@ func (s *Server) fetchImage(ctx context.Context, t *store.Template, to string) e
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := s.fetchTree(ctx, tree, dir, []treeFile{{imageFile, t.SizeBytes}}); err != nil {
+	if err := d.fetch(ctx, tree, dir, []treeFile{{imageFile, t.SizeBytes}}); err != nil {
 		return err
 	}
 	return os.Rename(filepath.Join(dir, imageFile), to)
 }
 
-// fetchBuild writes the files of an engine build that this host lacks into a folder.
-func (s *Server) fetchBuild(name, dir string) (*builds.Build, error) {
+// FetchBuild writes the files of an engine build that this host lacks into a folder.
+func (d *Depot) FetchBuild(name, dir string) (*builds.Build, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
 	defer cancel()
-	tree, err := s.shared.Tree(ctx, store.TreeEngines, name)
+	tree, err := d.Records.Tree(ctx, store.TreeEngines, name)
 	if err != nil {
 		return nil, err
 	}
@@ -125,19 +125,19 @@ func (s *Server) fetchBuild(name, dir string) (*builds.Build, error) {
 		return nil, err
 	}
 	var files []treeFile
-	for _, f := range s.builds.Missing(b) {
+	for _, f := range d.Builds.Missing(b) {
 		files = append(files, treeFile{f.Name, f.Size})
 	}
 	if len(files) == 0 {
 		return b, nil
 	}
-	return b, s.fetchTree(ctx, tree, dir, files)
+	return b, d.fetch(ctx, tree, dir, files)
 }
 
 // publishBuilds tells the other hosts about the engine builds on this one. It repeats each
 // regularly, since builds that no host announces are deleted from the object storage.
-func (s *Server) publishBuilds(ctx context.Context, told map[string]time.Time) error {
-	all, err := builds.List(s.builds.Dir())
+func (d *Depot) publishBuilds(ctx context.Context, told map[string]time.Time) error {
+	all, err := builds.List(d.Builds.Dir())
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (s *Server) publishBuilds(ctx context.Context, told map[string]time.Time) e
 		if time.Since(told[b.Name]) < tellAgain {
 			continue
 		}
-		if err := s.putBuild(ctx, b); err != nil {
+		if err := d.putBuild(ctx, b); err != nil {
 			return err
 		}
 		told[b.Name] = time.Now()
@@ -153,46 +153,46 @@ func (s *Server) publishBuilds(ctx context.Context, told map[string]time.Time) e
 	return nil
 }
 
-// publishBuild tells the other hosts about an engine build, if it is on this one and they do not know
+// PublishBuild tells the other hosts about an engine build, if it is on this one and they do not know
 // it.
-func (s *Server) publishBuild(ctx context.Context, name string) error {
-	if _, err := s.shared.Tree(ctx, store.TreeEngines, name); bothy.ErrorCode(err) != bothy.CodeNotFound {
+func (d *Depot) PublishBuild(ctx context.Context, name string) error {
+	if _, err := d.Records.Tree(ctx, store.TreeEngines, name); bothy.ErrorCode(err) != bothy.CodeNotFound {
 		return err
 	}
-	all, err := builds.List(s.builds.Dir())
+	all, err := builds.List(d.Builds.Dir())
 	if err != nil {
 		return err
 	}
 	for _, b := range all {
 		if b.Name == name {
-			return s.putBuild(ctx, b)
+			return d.putBuild(ctx, b)
 		}
 	}
 	return nil
 }
 
-func (s *Server) putBuild(ctx context.Context, b builds.Build) error {
+func (d *Depot) putBuild(ctx context.Context, b builds.Build) error {
 	text, err := json.Marshal(b)
 	if err != nil {
 		return err
 	}
-	return s.shared.PutTree(ctx, store.Tree{Kind: store.TreeEngines, Name: b.Name, Host: s.config.Cluster.Name, Bytes: b.Size(), At: time.Now(), Record: text})
+	return d.Records.PutTree(ctx, store.Tree{Kind: store.TreeEngines, Name: b.Name, Host: d.Host, Bytes: b.Size(), At: time.Now(), Record: text})
 }
 
-// openShared opens a file for another host.
-func (s *Server) openShared(kind, name, file string) (*os.File, error) {
+// OpenFile opens a file for another host.
+func (d *Depot) OpenFile(kind, name, file string) (*os.File, error) {
 	switch {
 	case kind == store.TreeTemplates && file == imageFile:
-		return s.templates.OpenShared(digestPrefix + name)
+		return d.Library.OpenShared(digestPrefix + name)
 	case kind == store.TreeEngines:
-		return s.builds.OpenFile(name, file)
+		return d.Builds.OpenFile(name, file)
 	}
 	return nil, fs.ErrNotExist
 }
 
 // linkTree hard-links all files of a tree on this host into a folder. It returns fs.ErrNotExist
 // if this host lacks any of them.
-func (s *Server) linkTree(t *store.Tree, dir string) error {
+func (d *Depot) linkTree(t *store.Tree, dir string) error {
 	names, err := treeFiles(t)
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func (s *Server) linkTree(t *store.Tree, dir string) error {
 		return fs.ErrNotExist
 	}
 	for _, name := range names {
-		f, err := s.openShared(t.Kind, t.Name, name)
+		f, err := d.OpenFile(t.Kind, t.Name, name)
 		if err != nil {
 			return err
 		}
@@ -235,23 +235,23 @@ func treeFiles(t *store.Tree) (names []string, err error) {
 	return slices.Compact(names), nil
 }
 
-// compareTemplates compares the template folder with the other hosts', once before the server
+// Compare compares the template folder with the other hosts', once before the server
 // is ready and then regularly until ctx ends.
-func (m *member) compareTemplates(ctx context.Context) {
+func (d *Depot) Compare(ctx context.Context) {
 	told := map[string]time.Time{}
 	once := func(bound time.Duration) {
 		ctx, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
-		if err := m.templates.Sync(ctx); err != nil {
-			m.log.Warn("cannot compare the templates with those of the other hosts", "error", err)
+		if err := d.Library.Sync(ctx); err != nil {
+			d.Log.Warn("cannot compare the templates with those of the other hosts", "error", err)
 		}
-		if most := m.config.Snapshots.CacheMB << 20; most > 0 {
-			if err := m.templates.Evict(ctx, most); err != nil {
-				m.log.Warn("cannot evict all unused images", "error", err)
+		if most := d.CacheBytes; most > 0 {
+			if err := d.Library.Evict(ctx, most); err != nil {
+				d.Log.Warn("cannot evict all unused images", "error", err)
 			}
 		}
-		if err := m.publishBuilds(ctx, told); err != nil {
-			m.log.Warn("cannot publish this host's engine builds to the other hosts", "error", err)
+		if err := d.publishBuilds(ctx, told); err != nil {
+			d.Log.Warn("cannot publish this host's engine builds to the other hosts", "error", err)
 		}
 	}
 	once(compareTime)

@@ -1,4 +1,4 @@
-package server
+package depot
 
 import (
 	"context"
@@ -42,13 +42,13 @@ type treeFile struct {
 	size int64
 }
 
-// fetchTree writes the files of a tree into a folder: from the object storage or, if that has lost or
+// fetch writes the files of a tree into a folder: from the object storage or, if that has lost or
 // damaged them or cannot be reached, from another host. Then a host that has them uploads them again.
 // The caller verifies their checksums.
-func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files []treeFile) error {
+func (d *Depot) fetch(ctx context.Context, t *store.Tree, dir string, files []treeFile) error {
 	damaged := false
-	if s.bucket != nil && t.StoredAt != nil && !t.Deleting() {
-		err := s.bucket.GetTree(ctx, t.Kind, t.Name, dir, s.config.Snapshots.MinFreeDiskMB<<20)
+	if d.Bucket != nil && t.StoredAt != nil && !t.Deleting() {
+		err := d.Bucket.GetTree(ctx, t.Kind, t.Name, dir, d.MinFree)
 		if err == nil {
 			err = whole(dir, files)
 		}
@@ -57,20 +57,20 @@ func (s *Server) fetchTree(ctx context.Context, t *store.Tree, dir string, files
 		}
 		damaged = bothy.ErrorCode(err) == bothy.CodeSnapshotDamaged
 		if errors.Is(err, fs.ErrNotExist) && !damaged { // as after a change of storage
-			err = errors.Join(err, s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil))
+			err = errors.Join(err, d.Records.SetTreeStored(ctx, t.Kind, t.Name, nil))
 		}
-		s.log.Warn("cannot fetch a tree from the object storage; asking the other hosts", "kind", t.Kind, "name", t.Name, "error", err)
+		d.Log.Warn("cannot fetch a tree from the object storage; asking the other hosts", "kind", t.Kind, "name", t.Name, "error", err)
 	}
 	for _, f := range files {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, f.name)), 0o711); err != nil {
 			return err
 		}
-		if err := s.trees.Fetch(ctx, t.Host, t.Kind, t.Name, f.name, filepath.Join(dir, f.name), f.size); err != nil {
+		if err := d.Trees.Fetch(ctx, t.Host, t.Kind, t.Name, f.name, filepath.Join(dir, f.name), f.size); err != nil {
 			return err
 		}
 	}
 	if damaged { // until another host has given a copy, the stored tree may be the only one
-		return s.shared.SetTreeStored(ctx, t.Kind, t.Name, nil)
+		return d.Records.SetTreeStored(ctx, t.Kind, t.Name, nil)
 	}
 	return nil
 }
@@ -100,21 +100,21 @@ func whole(dir string, files []treeFile) error {
 	return nil
 }
 
-// runObjects uploads shared trees to the object storage until ctx ends, and on the host on duty
+// Run uploads shared trees to the object storage until ctx ends, and on the host on duty
 // deletes those that nothing needs.
-func (s *Server) runObjects(ctx context.Context) {
-	s.removeUploads()
-	if s.bucket == nil {
+func (d *Depot) Run(ctx context.Context) {
+	d.removeUploads()
+	if d.Bucket == nil {
 		return
 	}
 	var collecting sync.WaitGroup
 	defer collecting.Wait()
-	collecting.Go(func() { s.runCollect(ctx) })
+	collecting.Go(func() { d.runCollect(ctx) })
 	every := time.NewTicker(storeEvery)
 	defer every.Stop()
 	for {
-		if err := s.storeTrees(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot upload all templates and engine builds to the object storage; trying again", "error", err)
+		if err := d.upload(ctx); err != nil && ctx.Err() == nil {
+			d.Log.Warn("cannot upload all templates and engine builds to the object storage; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -125,25 +125,25 @@ func (s *Server) runObjects(ctx context.Context) {
 }
 
 // removeUploads deletes the upload folders that a killed server left behind.
-func (s *Server) removeUploads() {
-	left, _ := filepath.Glob(filepath.Join(s.config.Home, "objects", uploadPrefix+"*"))
+func (d *Depot) removeUploads() {
+	left, _ := filepath.Glob(filepath.Join(d.Home, "objects", uploadPrefix+"*"))
 	for _, dir := range left {
 		if err := os.RemoveAll(dir); err != nil {
-			s.log.Warn("cannot delete the folder of an unfinished upload", "folder", dir, "error", err)
+			d.Log.Warn("cannot delete the folder of an unfinished upload", "folder", dir, "error", err)
 		}
 	}
 }
 
 // runCollect deletes unneeded trees from the object storage while this host is on duty.
-func (s *Server) runCollect(ctx context.Context) {
+func (d *Depot) runCollect(ctx context.Context) {
 	every := time.NewTicker(storeEvery)
 	defer every.Stop()
 	collected := time.Now()
 	for {
-		if time.Since(collected) > collectObjects && s.onDuty.Load() {
+		if time.Since(collected) > collectObjects && d.OnDuty() {
 			collected = time.Now()
-			if err := s.collectTrees(ctx, time.Duration(s.config.Snapshots.GraceHours)*time.Hour); err != nil && ctx.Err() == nil {
-				s.log.Warn("cannot delete all unneeded templates and engine builds from the object storage", "error", err)
+			if err := d.collect(ctx, d.Grace); err != nil && ctx.Err() == nil {
+				d.Log.Warn("cannot delete all unneeded templates and engine builds from the object storage", "error", err)
 			}
 		}
 		select {
@@ -154,21 +154,21 @@ func (s *Server) runCollect(ctx context.Context) {
 	}
 }
 
-// storeTrees uploads the trees that the object storage lacks and that this host should upload.
-func (s *Server) storeTrees(ctx context.Context) error {
-	if s.bucket.Usable() != nil {
+// upload uploads the trees that the object storage lacks and that this host should upload.
+func (d *Depot) upload(ctx context.Context) error {
+	if d.Bucket.Usable() != nil {
 		return nil // watchBucket logs it
 	}
 	var errs []error
 	for _, kind := range treeKinds {
-		all, err := s.shared.Trees(ctx, kind)
+		all, err := d.Records.Trees(ctx, kind)
 		if err != nil {
 			return err
 		}
 		for _, t := range all {
 			late := time.Since(t.At) > othersAfter
-			if t.StoredAt == nil && t.UnneededAt == nil && (late || t.Host == s.config.Cluster.Name) {
-				if err := s.storeTree(ctx, t.Kind, t.Name); !errors.Is(err, errSpoiled) { // which is logged
+			if t.StoredAt == nil && t.UnneededAt == nil && (late || t.Host == d.Host) {
+				if err := d.uploadMissing(ctx, t.Kind, t.Name); !errors.Is(err, errSpoiled) { // which is logged
 					errs = append(errs, err)
 				}
 			}
@@ -177,9 +177,9 @@ func (s *Server) storeTrees(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// storeNeeds uploads what a snapshot is restored with, unless it is in the object storage: the image
+// StoreNeeds uploads what a snapshot is restored with, unless it is in the object storage: the image
 // of its template, and the engine build that wrote its memory. So any host can restore it.
-func (s *Server) storeNeeds(ctx context.Context, dir string) error {
+func (d *Depot) StoreNeeds(ctx context.Context, dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, snapshot.ManifestName))
 	if err != nil {
 		return err
@@ -188,21 +188,21 @@ func (s *Server) storeNeeds(ctx context.Context, dir string) error {
 	if err != nil {
 		return nil // no host can restore it
 	}
-	err = s.storeTree(ctx, store.TreeTemplates, strings.TrimPrefix(m.Sandbox.TemplateDigest, digestPrefix))
+	err = d.uploadMissing(ctx, store.TreeTemplates, strings.TrimPrefix(m.Sandbox.TemplateDigest, digestPrefix))
 	if m.Kind == bothy.SnapshotMemory {
-		err = errors.Join(err, s.publishBuild(ctx, m.EngineBuild), s.storeTree(ctx, store.TreeEngines, m.EngineBuild))
+		err = errors.Join(err, d.PublishBuild(ctx, m.EngineBuild), d.uploadMissing(ctx, store.TreeEngines, m.EngineBuild))
 	}
 	return err
 }
 
-// storeTree uploads a tree that the object storage lacks, if this host has it.
-func (s *Server) storeTree(ctx context.Context, kind, name string) error {
-	unlock, err := s.storing.LockIn(ctx, kind+"/"+name)
+// uploadMissing uploads a tree that the object storage lacks, if this host has it.
+func (d *Depot) uploadMissing(ctx context.Context, kind, name string) error {
+	unlock, err := d.storing.LockIn(ctx, kind+"/"+name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	t, err := s.shared.Tree(ctx, kind, name)
+	t, err := d.Records.Tree(ctx, kind, name)
 	switch {
 	case bothy.ErrorCode(err) == bothy.CodeNotFound:
 		return nil
@@ -211,19 +211,19 @@ func (s *Server) storeTree(ctx context.Context, kind, name string) error {
 	case t.Deleting():
 		return fmt.Errorf("%s/%s is being deleted from the object storage, and is uploaded again after that", kind, name)
 	case t.UnneededAt != nil:
-		if err := s.shared.SetTreeNeeded(ctx, kind, name, true); err != nil {
+		if err := d.Records.SetTreeNeeded(ctx, kind, name, true); err != nil {
 			return err
 		}
 	}
 	if t.StoredAt != nil {
 		return nil
 	}
-	return s.uploadTree(ctx, t)
+	return d.uploadTree(ctx, t)
 }
 
-func (s *Server) uploadTree(ctx context.Context, t *store.Tree) error {
+func (d *Depot) uploadTree(ctx context.Context, t *store.Tree) error {
 	begun := time.Now()
-	err := s.withTree(ctx, t, func(dir string) error { return s.bucket.PutTree(ctx, t.Kind, t.Name, dir) })
+	err := d.withTree(ctx, t, func(dir string) error { return d.Bucket.PutTree(ctx, t.Kind, t.Name, dir) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // another host has it
 	}
@@ -231,34 +231,34 @@ func (s *Server) uploadTree(ctx context.Context, t *store.Tree) error {
 		return fmt.Errorf("store %s/%s: %w", t.Kind, t.Name, err)
 	}
 	now := time.Now()
-	if err := s.shared.SetTreeStored(ctx, t.Kind, t.Name, &now); err != nil {
+	if err := d.Records.SetTreeStored(ctx, t.Kind, t.Name, &now); err != nil {
 		return err
 	}
-	s.log.Info("uploaded to the object storage", "kind", t.Kind, "name", t.Name, "mb", t.Bytes>>20, "ms", time.Since(begun).Milliseconds())
+	d.Log.Info("uploaded to the object storage", "kind", t.Kind, "name", t.Name, "mb", t.Bytes>>20, "ms", time.Since(begun).Milliseconds())
 	return nil
 }
 
-// collectTrees deletes from the object storage what nothing has needed for the grace period.
+// collect deletes from the object storage what nothing has needed for the grace period.
 // The records decide; nothing is deleted because a listing lacks it, or while the records may
 // be incomplete.
-func (s *Server) collectTrees(ctx context.Context, grace time.Duration) error {
-	if s.doubtful() {
+func (d *Depot) collect(ctx context.Context, grace time.Duration) error {
+	if d.Doubtful() {
 		return nil
 	}
-	needed, err := s.neededTrees(ctx)
+	needed, err := d.neededTrees(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, kind := range append([]string{oldGoldens}, treeKinds...) {
-		all, err := s.shared.Trees(ctx, kind)
+		all, err := d.Records.Trees(ctx, kind)
 		if err != nil {
 			return err
 		}
 		for _, t := range all {
-			gone, err := collectTree(ctx, s.shared, &t, needed, grace, s.bucket.RemoveTree)
+			gone, err := collectTree(ctx, d.Records, &t, needed, grace, d.Bucket.RemoveTree)
 			if gone {
-				s.log.Info("deleted from the object storage", "kind", t.Kind, "name", t.Name)
+				d.Log.Info("deleted from the object storage", "kind", t.Kind, "name", t.Name)
 			}
 			errs = append(errs, err)
 		}
@@ -297,8 +297,8 @@ func collectTree(ctx context.Context, shared store.Shared, t *store.Tree, needed
 // neededTrees returns a function that reports whether a tree is needed: an image by a name, a
 // sandbox or a snapshot; a build by a snapshot. Hosts that have a build also keep it by
 // announcing it regularly.
-func (s *Server) neededTrees(ctx context.Context) (func(context.Context, *store.Tree) (bool, error), error) {
-	names, _, err := s.shared.TemplateNames(ctx, 0)
+func (d *Depot) neededTrees(ctx context.Context) (func(context.Context, *store.Tree) (bool, error), error) {
+	names, _, err := d.Records.TemplateNames(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -306,11 +306,11 @@ func (s *Server) neededTrees(ctx context.Context) (func(context.Context, *store.
 	for _, n := range names {
 		named[n.Digest] = true
 	}
-	byBuild, err := s.lifecycle.NeededBuilds(ctx)
+	byBuild, err := d.NeededBuilds(ctx)
 	if err != nil {
 		return nil, err
 	}
-	inUse := sync.OnceValues(func() (func(digest string) bool, error) { return s.imagesInUse(ctx) })
+	inUse := sync.OnceValues(func() (func(digest string) bool, error) { return d.imagesInUse(ctx) })
 	return func(_ context.Context, t *store.Tree) (bool, error) {
 		switch t.Kind {
 		case store.TreeTemplates:
@@ -337,22 +337,22 @@ func (s *Server) neededTrees(ctx context.Context) (func(context.Context, *store.
 // imagesInUse returns a function that reports whether a sandbox that has not ended, or a
 // snapshot, uses an image. For a snapshot whose manifest is on another host, its sandbox's
 // image counts. If that is unknown as well, every image counts as in use.
-func (s *Server) imagesInUse(ctx context.Context) (func(digest string) bool, error) {
+func (d *Depot) imagesInUse(ctx context.Context) (func(digest string) bool, error) {
 	used := map[string]bool{}
-	open, err := s.store.SandboxesInState(ctx, unended...)
+	open, err := d.Store.SandboxesInState(ctx, store.Unended...)
 	if err != nil {
 		return nil, err
 	}
 	for _, sb := range open {
 		used[sb.TemplateDigest] = true
 	}
-	all, err := s.store.AllSnapshots(ctx)
+	all, err := d.Store.AllSnapshots(ctx)
 	if err != nil {
 		return nil, err
 	}
 	unknown := false
 	for _, n := range all {
-		o, err := s.origins.of(ctx, s.blobs, n.ID)
+		o, err := d.origins.of(ctx, d.Blobs, n.ID)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -360,12 +360,12 @@ func (s *Server) imagesInUse(ctx context.Context) (func(digest string) bool, err
 			used[o.image] = true
 			continue
 		}
-		if named, err := s.namesSnapshot(ctx, n.ID); err != nil {
+		if named, err := d.Named(ctx, n.ID); err != nil {
 			return nil, err
 		} else if !named {
 			continue // just deleted
 		}
-		sb, err := s.store.Sandbox(ctx, n.SandboxID)
+		sb, err := d.Store.Sandbox(ctx, n.SandboxID)
 		if err != nil && bothy.ErrorCode(err) != bothy.CodeSandboxNotFound {
 			return nil, err
 		}
