@@ -36,8 +36,6 @@ type Cluster interface {
 // Alone is the Cluster of a host that shares its store with no other.
 type Alone struct{ Store store.Store }
 
-var _ Cluster = Alone{}
-
 func (Alone) Shared() bool                                                     { return false }
 func (Alone) Labels() map[string]string                                        { return nil }
 func (Alone) Await(context.Context) error                                      { return nil }

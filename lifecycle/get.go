@@ -98,13 +98,9 @@ func (s *Service) budgetsOf(ctx context.Context, rows ...*store.Sandbox) func(ro
 	if err != nil || stored == nil {
 		return here
 	}
-	limits := make(map[string]float64, len(roots))
-	for _, root := range roots {
-		limits[root] = stored[root]
-	}
 	return func(root string) float64 {
-		if limit, ok := limits[root]; ok {
-			return limit
+		if slices.Contains(roots, root) {
+			return stored[root]
 		}
 		return here(root)
 	}

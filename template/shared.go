@@ -36,9 +36,7 @@ type Shared struct {
 	UsedHere func(ctx context.Context) (map[string]bool, error)
 	// Now is the clock for the use of images; nil is the host's.
 	Now func() time.Time
-	// Published is called with an image that this host has made.
-	Published func(digest string)
-	Log       *slog.Logger
+	Log *slog.Logger
 }
 
 // nameKey is a name with a tag.
@@ -338,11 +336,6 @@ func (l *Library) record(ctx context.Context, quota int64, tagged ...*store.Temp
 	if err == nil {
 		err = l.common.refresh(context.WithoutCancel(ctx))
 	}
-	if err == nil && l.common.Published != nil {
-		for _, i := range images {
-			l.common.Published(digestPrefix + i.Name)
-		}
-	}
 	return err
 }
 
@@ -623,9 +616,6 @@ func (l *Library) give(ctx context.Context, name, link, version string, known in
 		return false, err
 	}
 	l.common.Log.Info("published a template to the other hosts", "template", t.Ref())
-	if l.common.Published != nil {
-		l.common.Published(t.Digest)
-	}
 	return true, nil
 }
 
