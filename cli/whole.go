@@ -4,19 +4,18 @@ package cli
 
 import (
 	"github.com/bothy-dev/bothy/doctor"
+	"github.com/bothy-dev/bothy/internal/confined"
 	"github.com/bothy-dev/bothy/internal/repack"
 	"github.com/bothy-dev/bothy/server"
+	"github.com/bothy-dev/bothy/template/apart"
 )
 
 // helper is what this process does for another one that started it, or nil.
 func helper() func() int {
-	switch {
-	case doctor.IsProbe():
+	if doctor.IsProbe() {
 		return doctor.RunProbe
-	case repack.IsConfined():
-		return repack.RunConfined
 	}
-	return nil
+	return confined.Serve(append(apart.Tasks(), repack.Task)...)
 }
 
 // engineBuild names the engine inside, or is "" where none was built in.

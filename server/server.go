@@ -36,6 +36,7 @@ import (
 	"github.com/bothy-dev/bothy/gateway"
 	"github.com/bothy-dev/bothy/inflight"
 	"github.com/bothy-dev/bothy/internal/cleanup"
+	"github.com/bothy-dev/bothy/internal/confined"
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/metering"
 	"github.com/bothy-dev/bothy/session"
@@ -162,6 +163,9 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 		return nil, err
 	}
 	s.tokens = access.New(s.store, access.WithLog(s.log), access.WithProjects(s.projects), access.WithShared(s.membership.Shared()))
+	if err := confined.Try(ctx); err != nil {
+		s.log.Warn("this host does not let the server confine what parses images, layers and build contexts: the server parses them itself", "error", err)
+	}
 	registries := template.Registries(c.Registries)
 	if err := registries.Check(); err != nil {
 		return nil, err

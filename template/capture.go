@@ -12,6 +12,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/disk"
 	"github.com/bothy-dev/bothy/internal/failpoint"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/template/apart"
 	filetree "github.com/bothy-dev/bothy/template/tree"
 	"golang.org/x/sys/unix"
 )
@@ -60,7 +61,7 @@ func Changed(ctx context.Context, image, changes string) (*filetree.Tree, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := files.Apply(ctx, changes, filetree.Overlay, filetree.NewBudget()); err != nil {
+	if err := files.ApplyFrom(ctx, apart.List, changes, filetree.Overlay, filetree.NewBudget()); err != nil {
 		return nil, fmt.Errorf("the sandbox's files: %w", err)
 	}
 	return files, nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/template/apart"
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
@@ -21,7 +22,7 @@ func (l *Library) Compare(ctx context.Context, sinceBase *store.Template, since 
 		}
 	}
 	for i, changes := range []string{since, now} {
-		if err := trees[i].Apply(ctx, changes, filetree.Overlay, filetree.NewBudget()); err != nil {
+		if err := trees[i].ApplyFrom(ctx, apart.List, changes, filetree.Overlay, filetree.NewBudget()); err != nil {
 			return nil, err
 		}
 	}

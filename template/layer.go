@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy/internal/bounded"
+	"github.com/bothy-dev/bothy/template/apart"
 	filetree "github.com/bothy-dev/bothy/template/tree"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -38,7 +39,7 @@ func (r *rootfs) unpackLayer(ctx context.Context, l v1.Layer, budget *int64, gua
 		return err
 	}
 	defer compressed.Close()
-	content, err := bounded.Decompress(ctx, compressed, maxImageBytes)
+	content, err := apart.Decompress(ctx, compressed, maxImageBytes)
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,13 @@
 package template
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
-	"github.com/bothy-dev/bothy/template/sbom"
+	"github.com/bothy-dev/bothy/template/apart"
 	filetree "github.com/bothy-dev/bothy/template/tree"
 )
 
@@ -21,17 +20,11 @@ func (l *Library) TemplateSBOM(ctx context.Context, name, format string) (json.R
 	if err := l.bring(ctx, t); err != nil {
 		return nil, err
 	}
-	files, err := readFiles(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	list, err := sbom.Packages(ctx, files)
+	list, err := apart.SBOM(ctx, t.RootFS, &t.Template, format)
 	if err != nil {
 		return nil, readError(ctx, t, err)
 	}
-	var b bytes.Buffer
-	err = sbom.Write(&b, &t.Template, list, format)
-	return b.Bytes(), err
+	return list, nil
 }
 
 // readFiles reads the tree of a template's image.

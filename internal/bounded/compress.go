@@ -43,6 +43,18 @@ func Decompress(ctx context.Context, r io.Reader, n int64) (io.ReadCloser, error
 	return d, nil
 }
 
+// Compressed reports whether Decompress decompresses what begins with head, of 6 bytes.
+func Compressed(head []byte) bool {
+	for _, magic := range []string{gzipMagic, bzip2Magic, xzMagic, zstdMagic} {
+		if bytes.HasPrefix(head, []byte(magic)) {
+			return true
+		}
+	}
+	return false
+}
+
+const gzipMagic, bzip2Magic, zstdMagic = "\x1f\x8b", "BZh", "\x28\xb5\x2f\xfd"
+
 // Gunzip returns the content of r, which is compressed with gzip and may have at most n bytes.
 // Nothing is read before the first Read.
 func Gunzip(ctx context.Context, r io.Reader, n int64) io.Reader {
@@ -77,13 +89,13 @@ func (d *decompressed) Close() error {
 func (d *decompressed) open(ctx context.Context, head []byte, r *bufio.Reader, in *counter) (err error) {
 	var plain io.Reader
 	switch {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+	case bytes.HasPrefix(head, []byte(gzipMagic)):
 		plain, err = gzip.NewReader(r)
-	case bytes.HasPrefix(head, []byte("BZh")):
+	case bytes.HasPrefix(head, []byte(bzip2Magic)):
 		plain = bzip2.NewReader(r)
 	case bytes.HasPrefix(head, []byte(xzMagic)):
 		plain, err = &xzReader{r: r}, d.hold(ctx)
-	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+	case bytes.HasPrefix(head, []byte(zstdMagic)):
 		plain, err = d.zstd(ctx, r)
 	default:
 		d.Reader = r

@@ -53,7 +53,7 @@ func Tar(ctx context.Context, r io.Reader, n int64, f func(*tar.Header, io.Reade
 		if entries > n {
 			return &Error{n, "files"}
 		}
-		if err := checkHeader(h); err != nil {
+		if err := CheckHeader(h); err != nil {
 			return fmt.Errorf("%s: %w", Short(h.Name), err)
 		}
 		if err := f(h, t); err != nil {
@@ -62,7 +62,8 @@ func Tar(ctx context.Context, r io.Reader, n int64, f func(*tar.Header, io.Reade
 	}
 }
 
-func checkHeader(h *tar.Header) error {
+// CheckHeader returns an error for an entry with long paths or records.
+func CheckHeader(h *tar.Header) error {
 	records := 0
 	for k, v := range h.PAXRecords {
 		records += len(k) + len(v)

@@ -5,18 +5,20 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path"
 	"slices"
 	"strconv"
 )
 
 // fed are folders whose packages decode what tenants, sandboxes and other servers send. They do
 // so with internal/bounded.
-var fed = []string{"agents", "e2b", "gateway", "openai", "template", "template/build", "template/sbom", "template/tree", "vault", "webhook"}
+var fed = []string{"agents", "e2b", "gateway", "openai", "template", "template/apart", "template/build", "template/sbom", "template/tree", "vault", "webhook"}
 
 // excused are what these folders may use in spite of it, each with the reason.
 var excused = map[string]string{
-	"agents/wire.go json.NewDecoder": "it reads a page event by event, and limits each",
-	"template/node.go archive/zip":   "the checksum of the only archive is in a lock file",
+	"agents/wire.go json.NewDecoder":        "it reads a page event by event, and limits each",
+	"template/node.go archive/zip":          "the checksum of the only archive is in a lock file",
+	"template/python.go bounded.Decompress": "the bundle is part of this program's build",
 }
 
 // unbounded are decoders whose output or memory has no limit.
@@ -31,6 +33,13 @@ var limiting = []string{"io.LimitReader", "bounded.Reader", "bounded.Gunzip", "h
 // instead are functions without limits, and what has them.
 var instead = map[string]string{"tar.NewReader": "bounded.Tar", "json.NewDecoder": "bounded.JSON", "io.ReadAll": "bounded.ReadAll"}
 
+// insteadIn are functions that parse in the server's process, in folders that have what parses apart
+// from it.
+var insteadIn = map[string]map[string]string{
+	"template":       {"bounded.Decompress": "apart.Decompress", "filetree.List": "apart.List"},
+	"template/build": {"bounded.Decompress": "apart.Decompress", "tree.List": "apart.List"},
+}
+
 // Unbounded returns the imports and calls of decoders without limits in a file, and the calls
 // of io.ReadAll for readers that have no limit.
 func Unbounded(name string, src any) (wrong []string, err error) {
@@ -41,17 +50,20 @@ func Unbounded(name string, src any) (wrong []string, err error) {
 	}
 	find := func(n ast.Node, what, use string) {
 		if excused[name+" "+what] == "" {
-			wrong = append(wrong, fmt.Sprintf("%v: %s has no limits: use %s", fset.Position(n.Pos()), what, use))
+			wrong = append(wrong, fmt.Sprintf("%v: %s has no limits here: use %s", fset.Position(n.Pos()), what, use))
 		}
 	}
 	for _, i := range f.Imports {
-		if path, _ := strconv.Unquote(i.Path.Value); slices.Contains(unbounded, path) {
-			find(i, path, "internal/bounded")
+		if imported, _ := strconv.Unquote(i.Path.Value); slices.Contains(unbounded, imported) {
+			find(i, imported, "internal/bounded")
 		}
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok && instead[called(call)] != "" && !limited(call) {
 			find(call, called(call), instead[called(call)])
+		}
+		if call, ok := n.(*ast.CallExpr); ok && insteadIn[path.Dir(name)][called(call)] != "" {
+			find(call, called(call), insteadIn[path.Dir(name)][called(call)])
 		}
 		return true
 	})

@@ -56,4 +56,10 @@ func f(r io.Reader) {
 	if err != nil || len(wrong) != 6 {
 		t.Errorf("%v: %q", err, wrong)
 	}
+	const inside = "package build\nfunc f() { bounded.Decompress(ctx, r, 5) }\n"
+	for name, want := range map[string]int{"template/build/x.go": 1, "template/apart/x.go": 0} {
+		if wrong, err := Unbounded(name, inside); err != nil || len(wrong) != want {
+			t.Errorf("%s: %v: %q", name, err, wrong)
+		}
+	}
 }

@@ -16,8 +16,8 @@ import (
 	"strings"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/internal/bounded"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/template/apart"
 	"github.com/bothy-dev/bothy/template/tree"
 	"github.com/bothy-dev/bothy/templates"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -175,7 +175,7 @@ func (b *Builder) unpack(ctx context.Context, h *hold, img v1.Image, path string
 		if err := b.fetch(ctx, l, file); err != nil {
 			return bothy.Errorf(bothy.CodeTemplateInvalid, "cannot fetch layer %d of the image: %v", i+1, err).Because(err)
 		}
-		if err := t.Apply(ctx, file, tree.OCI, budget); err != nil {
+		if err := t.ApplyFrom(ctx, apart.List, file, tree.OCI, budget); err != nil {
 			return bothy.Errorf(bothy.CodeTemplateInvalid, "layer %d of the image cannot be used: %v", i+1, err).Because(err)
 		}
 	}
@@ -193,7 +193,7 @@ func (b *Builder) fetch(ctx context.Context, l v1.Layer, path string) (err error
 		return err
 	}
 	defer compressed.Close()
-	content, err := bounded.Decompress(ctx, compressed, tree.MaxBytes)
+	content, err := apart.Decompress(ctx, compressed, tree.MaxBytes)
 	if err != nil {
 		return err
 	}

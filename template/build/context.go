@@ -1,11 +1,14 @@
 package build
 
 import (
+	"archive/tar"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/bounded"
+	"github.com/bothy-dev/bothy/template/apart"
 	"github.com/bothy-dev/bothy/template/tree"
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
@@ -28,11 +32,19 @@ const (
 	maxDockerfile   = 1 << 20
 	// largeContext is the size of a tar from which it may have very many entries.
 	largeContext = 64 << 20
+	// indexSuffix is that of the list of a context's entries, which is made when it is uploaded, so
+	// that builds need not parse the tar.
+	indexSuffix = ".index"
 )
 
 // readContext reads an uploaded tar into a tree. All files belong to root, whoever they belonged
 // to where they were packed. Devices and the like are an error with their name.
 func (b *Builder) readContext(ctx context.Context, tarFile string) (*tree.Tree, error) {
+	return b.readIndexed(ctx, tarFile, tarFile+indexSuffix)
+}
+
+// readIndexed is readContext with the index of a tar with the same content.
+func (b *Builder) readIndexed(ctx context.Context, tarFile, index string) (*tree.Tree, error) {
 	if info, err := os.Stat(tarFile); err == nil && info.Size() >= largeContext {
 		select {
 		case b.large <- struct{}{}:
@@ -42,11 +54,17 @@ func (b *Builder) readContext(ctx context.Context, tarFile string) (*tree.Tree, 
 		}
 	}
 	t := tree.New(epoch)
-	if err := t.Apply(ctx, tarFile, tree.Plain, tree.BudgetOf(maxContextBytes, b.maxFiles)); err != nil {
-		return nil, bothy.Errorf(bothy.CodeInvalid, "cannot read the build context: %v", err).
-			WithHint("Exclude what the build does not need with .dockerignore.").Because(err)
+	err := t.ApplyFrom(ctx, indexed(index), tarFile, tree.Plain, tree.BudgetOf(maxContextBytes, b.maxFiles))
+	if errors.Is(err, tree.ErrEntries) { // such as after a power cut
+		t, err = tree.New(epoch), os.Remove(index)
+		if err == nil {
+			err = t.ApplyFrom(ctx, apart.List, tarFile, tree.Plain, tree.BudgetOf(maxContextBytes, b.maxFiles))
+		}
 	}
-	err := tree.Walk(t.Root(), func(name string, n *tree.Node) error {
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	err = tree.Walk(t.Root(), func(name string, n *tree.Node) error {
 		switch n.Mode & unix.S_IFMT {
 		case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK:
 			n.UID, n.GID = 0, 0
@@ -56,6 +74,26 @@ func (b *Builder) readContext(ctx context.Context, tarFile string) (*tree.Tree, 
 			WithHint("Exclude it with .dockerignore.")
 	})
 	return t, err
+}
+
+func unreadable(err error) error {
+	return bothy.Errorf(bothy.CodeInvalid, "cannot read the build context: %v", err).
+		WithHint("Exclude what the build does not need with .dockerignore.").Because(err)
+}
+
+// indexed lists the entries of a context as its index has them, or else without it.
+func indexed(index string) tree.Lister {
+	return func(ctx context.Context, f *os.File, n int64, each func(*tar.Header, int64) error) error {
+		r, err := os.Open(index)
+		if errors.Is(err, fs.ErrNotExist) {
+			return apart.List(ctx, f, n, each)
+		}
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		return apart.Read(ctx, f, r, n, each)
+	}
 }
 
 // readContexts prepares the named contexts of a request, which are read when first used.

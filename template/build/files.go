@@ -12,6 +12,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/bounded"
+	"github.com/bothy-dev/bothy/template/apart"
 	"github.com/bothy-dev/bothy/template/tree"
 )
 
@@ -85,7 +86,7 @@ func (j *job) unpack(ctx context.Context, n *tree.Node) (*tree.Tree, error) {
 		return nil, err
 	}
 	defer r.Close()
-	plain, err := bounded.Decompress(ctx, r, tree.MaxBytes)
+	plain, err := apart.Decompress(ctx, r, tree.MaxBytes)
 	if err != nil {
 		return nil, notArchive(err)
 	}
@@ -106,7 +107,7 @@ func (j *job) unpack(ctx context.Context, n *tree.Node) (*tree.Tree, error) {
 		return nil, err
 	}
 	t := tree.New(time.Now())
-	return t, t.Apply(ctx, f.Name(), tree.Plain, tree.NewBudget())
+	return t, t.ApplyFrom(ctx, apart.List, f.Name(), tree.Plain, tree.NewBudget())
 }
 
 // notArchive returns nil for a file that only looks like an archive, but not if it asks for too

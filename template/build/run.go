@@ -17,6 +17,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/template/apart"
 	"github.com/bothy-dev/bothy/template/tree"
 	"golang.org/x/sys/unix"
 )
@@ -179,7 +180,7 @@ func (r *running) run(ctx context.Context) (*tree.Tree, error) {
 		return nil, err
 	}
 	after := base.Clone()
-	if err := after.Apply(ctx, result, tree.Overlay, tree.NewBudget()); err != nil {
+	if err := after.ApplyFrom(ctx, apart.List, result, tree.Overlay, tree.NewBudget()); err != nil {
 		return nil, fmt.Errorf("read what the command has changed: %w", err)
 	}
 	if err := r.mounts.keep(after); err != nil {

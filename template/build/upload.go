@@ -19,6 +19,8 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/bounded"
+	"github.com/bothy-dev/bothy/internal/confined"
+	"github.com/bothy-dev/bothy/template/apart"
 	"github.com/bothy-dev/bothy/template/tree"
 )
 
@@ -49,30 +51,61 @@ func (b *Builder) UploadContext(ctx context.Context, r io.Reader) (*bothy.BuildC
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, diskFull(err)
 	}
-	t, err := b.readContext(ctx, f.Name())
+	c := &bothy.BuildContext{ID: contextPrefix + sum}
+	path := b.contextPath(caller.ProjectID, c.ID)
+	index := path + indexSuffix // of an earlier upload of the same
+	if _, err := os.Stat(index); err != nil {
+		index = f.Name() + indexSuffix
+		defer os.Remove(index)
+		if err := b.index(ctx, f.Name(), index); err != nil {
+			return nil, err
+		}
+	}
+	t, err := b.readIndexed(ctx, f.Name(), index)
 	if err != nil {
 		return nil, err
 	}
-	c := &bothy.BuildContext{ID: contextPrefix + sum}
 	_ = tree.Walk(t.Root(), func(name string, n *tree.Node) error {
 		if n.IsFile() {
 			c.Files, c.SizeBytes = c.Files+1, c.SizeBytes+n.Data.Size
 		}
 		return nil
 	})
-	path := b.contextPath(caller.ProjectID, c.ID)
 	if err := b.fit(caller.ProjectID, f.Name(), path); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return nil, err
+	for from, to := range map[string]string{index: path + indexSuffix, f.Name(): path} {
+		if err := os.Rename(from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
 	}
 	return c, b.dropContexts()
 }
 
+// index writes the list of a context's entries, if a process of its own can make it.
+func (b *Builder) index(ctx context.Context, tarFile, path string) error {
+	if !confined.Possible() {
+		return nil
+	}
+	in, err := os.Open(tarFile)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = apart.Index(ctx, in, b.maxFiles, io.MultiWriter(b.guard(b.contexts()), f))
+	if err = errors.Join(err, f.Close()); err == nil || diskFull(err) != err {
+		return diskFull(err)
+	}
+	return unreadable(err)
+}
+
 // spool writes a tar, uncompressed, to a file, and returns its checksum.
 func (b *Builder) spool(ctx context.Context, project string, f *os.File, r io.Reader) (string, error) {
-	plain, err := bounded.Decompress(ctx, r, maxContextBytes)
+	plain, err := apart.Decompress(ctx, r, maxContextBytes)
 	if err != nil {
 		return "", badContext(err)
 	}
@@ -121,6 +154,7 @@ func (b *Builder) fit(project, file, path string) error {
 		if err := os.Remove(one.path); err != nil {
 			return err
 		}
+		_ = os.Remove(one.path + indexSuffix) // else it goes when it expires
 		sum, left = sum-one.Size(), left-1
 	}
 	if sum > maxContextBytes || left >= maxContexts {
@@ -191,7 +225,7 @@ func (b *Builder) dropContexts() error {
 	var errs []error
 	for _, e := range entries {
 		info, err := e.Info()
-		if err == nil && time.Since(info.ModTime()) > contextLife && !b.uses(e.Name()) {
+		if err == nil && time.Since(info.ModTime()) > contextLife && !b.uses(strings.TrimSuffix(e.Name(), indexSuffix)) {
 			err = os.Remove(filepath.Join(b.contexts(), e.Name()))
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {

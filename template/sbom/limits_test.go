@@ -32,7 +32,7 @@ func TestAFileWithManyNamesIsReadOnce(t *testing.T) {
 	}
 	var taken atomic.Int64
 	ctx := bothy.WithMemory(t.Context(), func(_ context.Context, n int64) error { taken.Add(n); return nil })
-	list, err := Packages(ctx, files)
+	list, err := Packages(ctx, files, nil)
 	if err != nil || len(list) != 1 || list[0].Path != "/lib/0.dist-info/METADATA" {
 		t.Errorf("%d packages, %v", len(list), err)
 	}
@@ -48,12 +48,12 @@ func TestReadingEndsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ctx = bothy.WithMemory(ctx, func(context.Context, int64) error { cancel(); return nil }) // at the first file
-	list, err := Packages(ctx, files)
+	list, err := Packages(ctx, files, nil)
 	if !errors.Is(err, context.Canceled) || len(list) > 1 {
 		t.Errorf("%d packages, %v", len(list), err)
 	}
 	full := bothy.WithMemory(t.Context(), func(context.Context, int64) error { return bothy.Errorf(bothy.CodeRateLimited, "full") })
-	if _, err := Packages(full, files); bothy.ErrorCode(err) != bothy.CodeRateLimited {
+	if _, err := Packages(full, files, nil); bothy.ErrorCode(err) != bothy.CodeRateLimited {
 		t.Errorf("without memory: %v", err)
 	}
 }
@@ -88,7 +88,7 @@ func FuzzPackages(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, kind uint8) {
 		files := tree.New(day)
 		put(t, files, names[kind%4], &tree.Node{Mode: unix.S_IFREG, Data: tree.Text(text)})
-		list, err := Packages(t.Context(), files)
+		list, err := Packages(t.Context(), files, nil)
 		if err != nil {
 			t.Error(err)
 		}

@@ -5,6 +5,7 @@ package sbom
 import (
 	"cmp"
 	"context"
+	"io"
 	"path"
 	"slices"
 	"strings"
@@ -58,9 +59,9 @@ const (
 )
 
 // Packages lists what is installed, by kind and name. Unreadable entries are skipped. A file
-// with several names counts once.
-func Packages(ctx context.Context, t *tree.Tree) ([]Package, error) {
-	f := finder{ctx: ctx, distro: distro(t), seen: map[*tree.Node]bool{}}
+// with several names counts once. The files are read from image, if it is not nil.
+func Packages(ctx context.Context, t *tree.Tree, image io.ReaderAt) ([]Package, error) {
+	f := finder{ctx: ctx, image: image, distro: distro(t, image), seen: map[*tree.Node]bool{}}
 	err := tree.Walk(t.Root(), func(name string, n *tree.Node) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -97,6 +98,7 @@ func isNodePackage(dir string) bool {
 
 type finder struct {
 	ctx    context.Context
+	image  io.ReaderAt
 	distro string
 	found  []Package
 	seen   map[*tree.Node]bool
@@ -116,7 +118,7 @@ func (f *finder) read(name string, n *tree.Node, with func(name, text string)) e
 		return err
 	}
 	defer bothy.GiveMemory(f.ctx, copies*n.Data.Size)
-	text, err := n.Data.Read(maxFile)
+	text, err := n.Data.ReadIn(f.image, maxFile)
 	if err != nil {
 		return err
 	}
@@ -226,14 +228,14 @@ func oneLine(license string) string {
 }
 
 // distro is the image's distribution with its version, or "".
-func distro(t *tree.Tree) string {
+func distro(t *tree.Tree, image io.ReaderAt) string {
 	const most = 64 << 10
 	for _, name := range []string{"etc/os-release", "usr/lib/os-release"} {
 		n, err := t.Get(name)
 		if err != nil || !n.IsFile() || n.Data.Size > most {
 			continue
 		}
-		text, err := n.Data.Read(most)
+		text, err := n.Data.ReadIn(image, most)
 		if err != nil {
 			continue
 		}

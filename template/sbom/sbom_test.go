@@ -45,7 +45,7 @@ func rich(t *testing.T) *tree.Tree {
 }
 
 func TestPackages(t *testing.T) {
-	list, err := Packages(t.Context(), rich(t))
+	list, err := Packages(t.Context(), rich(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestPackages(t *testing.T) {
 }
 
 func TestFormats(t *testing.T) {
-	list, err := Packages(t.Context(), rich(t))
+	list, err := Packages(t.Context(), rich(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -65,19 +64,23 @@ func (b *Budget) take(h *tar.Header) error {
 // Apply applies a layer to the tree: an uncompressed tar on the host, which must not be
 // deleted, since the tree's files refer to it.
 func (t *Tree) Apply(ctx context.Context, layer string, d Dialect, budget *Budget) error {
+	return t.ApplyFrom(ctx, List, layer, d, budget)
+}
+
+// ApplyFrom is Apply with a list of the layer's entries.
+func (t *Tree) ApplyFrom(ctx context.Context, list Lister, layer string, d Dialect, budget *Budget) error {
 	f, err := os.Open(layer)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	at := &position{r: f}
 	a := &applier{t: t, layer: layer, dialect: d, seed: maphash.MakeSeed(), own: map[uint64]bool{}, gone: map[uint64]bool{}}
-	err = bounded.Tar(ctx, at, budget.maxFiles, func(h *tar.Header, _ io.Reader) error {
+	err = list(ctx, f, budget.maxFiles, func(h *tar.Header, offset int64) error {
 		if err := budget.take(h); err != nil {
 			return err
 		}
 		made := t.made
-		if err := a.entry(h, at.n); err != nil {
+		if err := a.entry(h, offset); err != nil {
 			return err
 		}
 		return t.memory.take(ctx, (t.made-made+1)*nodeBytes+int64(len(h.Name)+len(h.Linkname)))

@@ -44,6 +44,14 @@ func (d Data) Read(limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, limit))
 }
 
+// ReadIn is Read where the bytes are in an open file, which stands for Path.
+func (d Data) ReadIn(file io.ReaderAt, limit int64) ([]byte, error) {
+	if d.Path == "" || file == nil {
+		return d.Read(limit)
+	}
+	return io.ReadAll(io.LimitReader(io.NewSectionReader(file, d.Offset, d.Size), limit))
+}
+
 // sources are the open host files that data are read from.
 type sources map[string]*os.File
 

@@ -23,6 +23,11 @@ func Read(ctx context.Context, image string) (*Tree, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return ReadFile(ctx, f, image)
+}
+
+// ReadFile is Read of an open image, which the files refer to by a path.
+func ReadFile(ctx context.Context, f *os.File, image string) (*Tree, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
