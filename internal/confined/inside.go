@@ -79,7 +79,7 @@ func confine() error {
 // limit limits what this process takes of the host. Its address space has room for what the Go
 // runtime reserves without using it, and for the file that it reads.
 func (t Task) limit() error {
-	const reserved = 1 << 30
+	const reserved = 2 << 30 // it takes 1.2 GB
 	space := t.Memory + reserved
 	if info, err := os.Stdin.Stat(); err == nil && info.Mode().IsRegular() {
 		space += info.Size()
