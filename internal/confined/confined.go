@@ -111,7 +111,7 @@ func (t Task) as(ctx context.Context, user int, in io.Reader, out io.Writer, arg
 		in = stdin
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", arg, t.Name)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", []string{"GOMAXPROCS=1"}, time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", []string{"GOMAXPROCS=1", "GOGC=400"}, time.Second
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = in, sink, complaint, []*os.File{theirs}
 	ids := []syscall.SysProcIDMap{{HostID: user, Size: 1}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{

@@ -409,6 +409,36 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
+// FuzzReadEntries looks for lists of entries that take much memory, or are not what they say. They come
+// from a process that a hostile tar may have taken over.
+func FuzzReadEntries(f *testing.F) {
+	path := layer(f, dir("d"), file("d/f", "f"), link("h", "d/f"), symlink("l", "d"))
+	in, err := os.Open(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer in.Close()
+	var good bytes.Buffer
+	if err := WriteEntries(f.Context(), in, 100, &good); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good.Bytes())
+	f.Add([]byte{tar.TypeReg, 2, 0, 0, 0, 0, 0, 0, 0, 2, 1, 'a', 0, lastEntry})
+	f.Add([]byte{tar.TypeReg, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		const size, most = 1000, 5
+		count := 0
+		allocates(t, func() {
+			_ = ReadEntries(t.Context(), bytes.NewReader(data), size, most, func(h *tar.Header, offset int64) error {
+				if count++; count > most || h.Size < 0 || offset < 0 || h.Typeflag == tar.TypeReg && h.Size+offset > size || bounded.CheckHeader(h) != nil {
+					t.Errorf("entry %d: %+v at %d", count, h, offset)
+				}
+				return nil
+			})
+		})
+	})
+}
+
 // FuzzRead looks for images that take long or much memory.
 func FuzzRead(f *testing.F) {
 	image := filepath.Join(f.TempDir(), "image")
