@@ -59,6 +59,9 @@ var nothing = Task{Name: "do nothing", Memory: 256 << 20, Seconds: 5, Run: func(
 
 var allowed bool
 
+// cmdDelay is how long to wait for who reads and writes after the process has ended.
+const cmdDelay = time.Second
+
 // Try finds out whether this program may confine processes on this host. Possible is false before.
 // Call it once, before anything that others send is read.
 func Try(ctx context.Context) error {
@@ -96,6 +99,7 @@ func (t Task) as(ctx context.Context, user int, in io.Reader, out io.Writer, arg
 	}
 	defer ours.Close()
 	source, sink, complaint := &source{r: in}, &sink{w: out, left: t.Output}, &head{}
+	fed := func() {}
 	if _, ok := in.(*os.File); !ok && in != nil {
 		stdin, feed, err := os.Pipe()
 		if err != nil {
@@ -103,15 +107,24 @@ func (t Task) as(ctx context.Context, user int, in io.Reader, out io.Writer, arg
 		}
 		defer stdin.Close()
 		defer feed.Close()
-		// exec would wait for it, and so for a caller that sends nothing, after the process has ended.
+		done := make(chan struct{})
 		go func() {
+			defer close(done)
 			_, _ = io.Copy(feed, source)
 			feed.Close()
 		}()
 		in = stdin
+		fed = func() { // exec would wait as long as a caller sends nothing
+			stdin.Close()
+			feed.Close()
+			select {
+			case <-done:
+			case <-time.After(cmdDelay):
+			}
+		}
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", arg, t.Name)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", []string{"GOMAXPROCS=1", "GOGC=400"}, time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", []string{"GOMAXPROCS=1", "GOGC=400"}, cmdDelay
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = in, sink, complaint, []*os.File{theirs}
 	ids := []syscall.SysProcIDMap{{HostID: user, Size: 1}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -131,6 +144,7 @@ func (t Task) as(ctx context.Context, user int, in io.Reader, out io.Writer, arg
 		}
 	}()
 	err = cmd.Wait()
+	fed()
 	ours.Close()
 	<-settled
 	switch {
