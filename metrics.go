@@ -62,6 +62,26 @@ type PortDialer interface {
 	DialPort(ctx context.Context, port uint16) (net.Conn, error)
 }
 
+// SSHRequest asks for a connection to the SSH server of a sandbox.
+type SSHRequest struct {
+	// User is whom sessions run as; the sandbox's own when empty.
+	User string
+	// HostKeySeed is the seed of the server's host key, an Ed25519 key.
+	HostKeySeed []byte
+}
+
+// SSHService reaches the SSH servers of sandboxes.
+type SSHService interface {
+	// DialSSH connects to the SSH server of a sandbox, which asks for no proof of who the caller
+	// is: this call has one.
+	DialSSH(ctx context.Context, id string, req SSHRequest) (net.Conn, error)
+}
+
+// SSHDialer is implemented by a Guest that has an SSH server.
+type SSHDialer interface {
+	DialSSH(ctx context.Context, req SSHRequest) (net.Conn, error)
+}
+
 // OwnedGateway is implemented by a Gateway that shares something among
 // projects.
 type OwnedGateway interface {

@@ -65,6 +65,9 @@ type Config struct {
 	// the domain below which ports have names, "localhost" when empty.
 	LinkKey    []byte
 	LinkDomain string
+	// HostKeySecret is what the SSH host keys of sandboxes are derived from; without it there is no
+	// SSH.
+	HostKeySecret []byte
 	// Connections limits the number of connections, and ConnectionsPerAddress those from one
 	// address of another host. 0 means no limit.
 	Connections, ConnectionsPerAddress int
@@ -131,7 +134,7 @@ func New(services Services, config Config) *Server {
 	s.registry = openapi.NewRegistry(s.mux, s.chain, config.Version, "http://"+DefaultListen)
 	s.ports = ports.New(s.registry, s.chain, ports.Config{
 		Ports: services.Ports, Links: services.Links, Sandboxes: services.Sandboxes, LinkKey: config.LinkKey,
-		LinkDomain: config.LinkDomain, TLS: config.TLS != nil, Addr: s.addr,
+		LinkDomain: config.LinkDomain, SSH: services.SSH, HostKeySecret: config.HostKeySecret, TLS: config.TLS != nil, Addr: s.addr,
 	})
 	rest.Register(s.registry, s.chain, services.Services, config.times, config.Version)
 	s.registerHealth()

@@ -105,7 +105,7 @@ func rooms() []room {
 		{"Sandboxes", []func(*app) *cobra.Command{newRun, newCreate, newList, newGet, newUpdate, newRemove, newPause, newResume, newRestart, newSnapshot, newSnapshots, newFork, newRollback}},
 		{"Files and code", []func(*app) *cobra.Command{newExec, newShell, newShells, newWait, newCode, newContext, newCopy, newFiles, newProcesses, newProcess, newLogs, newMetrics}},
 		{"Templates", []func(*app) *cobra.Command{newTemplate}},
-		{"Network", []func(*app) *cobra.Command{newNetwork, newForward, newLink, newOpen}},
+		{"Network", []func(*app) *cobra.Command{newNetwork, newSSH, newSSHConfig, newForward, newLink, newOpen}},
 		{"Agents", []func(*app) *cobra.Command{newAgent, newAgents, newACP, newMCP, newE2B}},
 		{"Server", []func(*app) *cobra.Command{newUp, newDown, newConsole, newDoctor, newServe, newMigrate, newHost, newMove, newToken, newProject, newUsage, newBudget, newAudit, newEvents, newWebhook, newLimits, newBench, newVersion, newManual}},
 	}

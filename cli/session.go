@@ -25,7 +25,7 @@ type session struct {
 	network   bothy.NetworkService
 	events    bothy.EventService
 	metrics   bothy.MetricsService
-	ports     bothy.PortService
+	ports     *client.Ports
 	links     bothy.LinkService
 	webhooks  bothy.WebhookService
 	agents    bothy.AgentService

@@ -19,7 +19,7 @@ func newShell(a *app) *cobra.Command {
 	var template string
 	cmd := &cobra.Command{
 		Use:     "sh [SANDBOX] [flags] [-- COMMAND…]",
-		Aliases: []string{"ssh", "attach"},
+		Aliases: []string{"attach"},
 		Short:   "Open a shell in a sandbox; exits with its code",
 		Long: `Open a shell in a sandbox, or run a command on a terminal of its own. The
 window may be resized; Ctrl-C and the like reach what runs inside.

@@ -67,6 +67,23 @@ func (p *Ports) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	return websocket.NetConn(context.Background(), ws, websocket.MessageBinary), nil
 }
 
+// DialSSH connects to the SSH server of a sandbox, as a user; as the sandbox's own when empty. It
+// also returns the server's host key, in the form of a known_hosts file.
+func (p *Ports) DialSSH(ctx context.Context, id, user string) (c net.Conn, hostKey string, err error) {
+	q := url.Values{}
+	setIf(q, "user", user)
+	r, err := p.conn.request(ctx, http.MethodGet, sandboxPath(id, "/ssh"), q, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	ws, header, err := p.conn.dial(ctx, r)
+	if err != nil {
+		return nil, "", err
+	}
+	ws.SetReadLimit(-1)
+	return websocket.NetConn(context.Background(), ws, websocket.MessageBinary), header.Get("X-Ssh-Host-Key"), nil
+}
+
 // dial opens a WebSocket at the request's address.
 func (c *conn) dial(ctx context.Context, r *http.Request) (*websocket.Conn, http.Header, error) {
 	ws, res, err := websocket.Dial(ctx, r.URL.String(), &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: r.Header})

@@ -50,6 +50,29 @@ func (s *Service) enterPort(ctx context.Context, id string, port uint16) (l *ins
 	return s.enter(ctx, id, bothy.ScopeSandboxesWrite, instance.ByConnection)
 }
 
+// DialSSH connects to the sandbox's SSH server, which its guest starts for the connection.
+func (s *Service) DialSSH(ctx context.Context, id string, req bothy.SSHRequest) (net.Conn, error) {
+	l, done, err := s.enter(ctx, id, bothy.ScopeSandboxesWrite, instance.ByConnection)
+	if err != nil {
+		return nil, err
+	}
+	var c net.Conn
+	err = s.ask(ctx, l, func(g bothy.Guest) (err error) {
+		d, ok := g.(bothy.SSHDialer)
+		if !ok {
+			return bothy.Errorf(bothy.CodeUnsupported, "the guest of sandbox %s has no SSH server", id).
+				WithHint("Restart the sandbox, or create a new one.")
+		}
+		c, err = d.DialSSH(ctx, req)
+		return err
+	})
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return &countedConn{Conn: c, done: done}, nil
+}
+
 // countedConn is a connection that keeps its sandbox active.
 type countedConn struct {
 	net.Conn

@@ -14,8 +14,8 @@ func (s *Server) apiConfig() (c api.Config, err error) {
 	c = api.Config{
 		Listen: s.config.Listen, AllowedHosts: s.config.AllowedHosts, Version: s.version, AuditReads: s.config.Audit.Reads,
 		Observe: s.metrics.Request, Problems: s.problems, Frozen: s.membership.frozen, LinkKey: s.vault.Derive("links"), LinkDomain: s.config.LinkDomain,
-		TrustedProxies: s.config.TrustedProxies,
-		Grace:          time.Duration(s.config.ShutdownSeconds) * time.Second,
+		TrustedProxies: s.config.TrustedProxies, HostKeySecret: s.vault.Derive("ssh host keys"),
+		Grace: time.Duration(s.config.ShutdownSeconds) * time.Second,
 	}
 	if c.Grace == 0 {
 		c.Grace = -1

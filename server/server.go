@@ -202,7 +202,7 @@ func New(ctx context.Context, c config.Config, o Options) (_ *Server, err error)
 	services, err := s.withLogins(ctx, withKeys(api.Services{Services: rest.Services{
 		Tokens: s.tokens, Sandboxes: s.lifecycle, Exec: s.lifecycle, Files: s.lifecycle.Files(),
 		Templates: s.templates, Capturer: s.lifecycle, Builder: s.builder, Snapshots: s.lifecycle, Code: s.lifecycle, Events: s.lifecycle, Network: s.lifecycle,
-		Metrics: s.lifecycle, Ports: s.lifecycle, Links: access.NewLinks(s.store, s.tokens, s.lifecycle), Webhooks: s.webhooks, Agents: s.agents,
+		Metrics: s.lifecycle, Ports: s.lifecycle, SSH: s.lifecycle, Links: access.NewLinks(s.store, s.tokens, s.lifecycle), Webhooks: s.webhooks, Agents: s.agents,
 		Mover: s.lifecycle, Logs: s.lifecycle, Limits: s.lifecycle, Usage: s.meter, Projects: s.projects,
 		Audit: s.audit, Host: &host{server: s}, Cluster: &s.cluster,
 	}, Recorder: s.audit, Answers: s.store, Inflight: s.inflight, Log: s.log}))

@@ -1,4 +1,4 @@
-// Package ports gives access to servers inside sandboxes: as tunnels of one TCP connection,
+// Package ports gives access to servers inside sandboxes: as tunnels of one TCP connection, with SSH,
 // as a proxy below a path of the API, and under their own host names, which links open.
 // What a sandbox serves must not share this server's origin, keys or logins.
 package ports
@@ -43,6 +43,10 @@ type Config struct {
 	// have names, "localhost" when empty.
 	LinkKey    []byte
 	LinkDomain string
+	// SSH may be nil, and HostKeySecret, from which the sandboxes' host keys are derived, empty:
+	// then there is no SSH.
+	SSH           bothy.SSHService
+	HostKeySecret []byte
 	// TLS says that the listener itself uses TLS. Addr is its address, or nil.
 	TLS  bool
 	Addr func() net.Addr
@@ -77,6 +81,7 @@ func (s *Ports) register() {
 	}, func(_ context.Context, in *portInput) (*openapi.Response, error) {
 		return openapi.Respond(func(w http.ResponseWriter, r *http.Request) { s.serveTunnel(w, r, in) }), nil
 	})
+	s.registerSSH()
 	s.registerLinks()
 	s.proxy = s.newPortProxy()
 	s.registry.Mount(ProxyOperation, s.serveProxyPath)
@@ -98,6 +103,11 @@ func (s *Ports) serveTunnel(w http.ResponseWriter, r *http.Request, in *portInpu
 		s.Fail(w, r, err)
 		return
 	}
+	s.serveStream(w, r, conn)
+}
+
+// serveStream upgrades a request to a WebSocket that carries the bytes of a connection.
+func (s *Ports) serveStream(w http.ResponseWriter, r *http.Request, conn net.Conn) {
 	defer conn.Close()
 	ws, err := websocket.Accept(w, r, nil)
 	if err != nil {

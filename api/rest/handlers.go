@@ -28,6 +28,7 @@ type Services struct {
 	Network   bothy.NetworkService
 	Metrics   bothy.MetricsService
 	Ports     bothy.PortService
+	SSH       bothy.SSHService
 	Links     bothy.LinkService
 	Webhooks  bothy.WebhookService
 	Agents    bothy.AgentService

@@ -1,5 +1,5 @@
 // Command guest is the agent in every sandbox, where it is process 1 and has no
-// arguments. In tests it is an ordinary process, which serves at the given address
+// arguments. With the argument "ssh" it serves an SSH connection. In tests it is an ordinary process, which serves at the given address
 // and does not change the machine.
 package main
 
@@ -19,6 +19,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/guest/agent"
+	"github.com/bothy-dev/bothy/guest/ssh"
 )
 
 // version is set when the binary is built.
@@ -34,6 +35,12 @@ const (
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("guest: ")
+	if len(os.Args) == 2 && os.Args[1] == ssh.Arg {
+		runtime.GOMAXPROCS(1)
+		debug.SetGCPercent(gcPercent)
+		ssh.Main()
+		return
+	}
 	listen := flag.String("listen", "", "`address` to serve at: host:port or unix:PATH (default the sandbox's own)")
 	root := flag.String("root", "", "`folder` put before the paths of the files that hold the sandbox's identity")
 	user := flag.String("user", bothy.DefaultUser, "`user` who runs commands")

@@ -3,7 +3,7 @@
 //
 // It speaks Connect over HTTP/1.1 and unencrypted HTTP/2. Like E2B's envd it serves
 // process.Process, filesystem.Filesystem and the path /files, and in addition
-// bothy.guest.v1.Guest, /bothy/files, /bothy/archive and /bothy/wait.
+// bothy.guest.v1.Guest, /bothy/files, /bothy/archive, /bothy/wait, /bothy/tunnel and /bothy/ssh.
 package agent
 
 import (
@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -65,6 +66,7 @@ type Agent struct {
 	idle     idle
 	identity identity
 	watchers watchers
+	sshConns atomic.Int32
 	server   *http.Server
 	// sentry is set if the kernel is Bothy's gVisor. There a single write is atomic, and
 	// randomness comes from the host, so randomness from inside is ignored.
@@ -129,6 +131,7 @@ func (a *Agent) handler() http.Handler {
 	mux.HandleFunc("GET /bothy/archive", a.getArchive)
 	mux.HandleFunc("PUT /bothy/archive", a.putArchive)
 	mux.HandleFunc("GET /bothy/tunnel", a.tunnel)
+	mux.HandleFunc("GET /bothy/ssh", a.ssh)
 	mux.HandleFunc("PUT /bothy/wait", a.wait)
 	return a.authenticate(a.idle.watch(batched(mux)))
 }

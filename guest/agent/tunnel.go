@@ -15,6 +15,7 @@ const (
 	// tunnelProtocol is the protocol that the connection of a tunnel call is
 	// upgraded to: the bytes of one TCP connection.
 	tunnelProtocol = "bothy-tunnel"
+	tunnelAnswer   = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + tunnelProtocol + "\r\n\r\n"
 	tunnelTimeout  = 5 * time.Second
 )
 
@@ -41,8 +42,7 @@ func (a *Agent) tunnel(w http.ResponseWriter, r *http.Request) {
 	}
 	defer outer.Close()
 	_ = outer.SetDeadline(time.Time{})
-	const answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + tunnelProtocol + "\r\n\r\n"
-	if _, err := io.WriteString(outer, answer); err != nil {
+	if _, err := io.WriteString(outer, tunnelAnswer); err != nil {
 		return
 	}
 	go func() {

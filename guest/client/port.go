@@ -3,11 +3,14 @@ package client
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/bothy-dev/bothy"
@@ -22,12 +25,24 @@ const (
 // DialPort connects to a server on the sandbox's own loopback, through the
 // guest. It implements bothy.PortDialer.
 func (c *Client) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
+	return c.tunnel(ctx, fmt.Sprintf("/bothy/tunnel?port=%d", port), nil)
+}
+
+// DialSSH connects to an SSH server that the guest starts for this connection. It implements
+// bothy.SSHDialer.
+func (c *Client) DialSSH(ctx context.Context, req bothy.SSHRequest) (net.Conn, error) {
+	return c.tunnel(ctx, "/bothy/ssh?user="+url.QueryEscape(req.User),
+		http.Header{"X-Bothy-Host-Key": {base64.StdEncoding.EncodeToString(req.HostKeySeed)}})
+}
+
+// tunnel upgrades a connection for a stream of bytes.
+func (c *Client) tunnel(ctx context.Context, target string, h http.Header) (net.Conn, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, unreachable(err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
-	t, err := c.upgrade(conn, port)
+	t, err := c.upgrade(conn, target, h)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -38,11 +53,12 @@ func (c *Client) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	return t, nil
 }
 
-func (c *Client) upgrade(conn net.Conn, port uint16) (net.Conn, error) {
-	req, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://guest/bothy/tunnel?port=%d", port), nil)
+func (c *Client) upgrade(conn net.Conn, target string, h http.Header) (net.Conn, error) {
+	req, err := http.NewRequest(http.MethodGet, "http://guest"+target, nil)
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(req.Header, h)
 	req.Header.Set("X-Access-Token", *c.key.Load())
 	req.Header.Set("Connection", "Upgrade")
 	req.Header.Set("Upgrade", tunnelProtocol)
@@ -92,4 +108,7 @@ func (t *tunnel) CloseWrite() error {
 	return t.Conn.Close()
 }
 
-var _ bothy.PortDialer = (*Client)(nil)
+var (
+	_ bothy.PortDialer = (*Client)(nil)
+	_ bothy.SSHDialer  = (*Client)(nil)
+)
