@@ -108,7 +108,7 @@ func TestStrangerSeesNothing(t *testing.T) {
 			body = b
 		}
 		h := header{}
-		if c.ID == "terminal" || c.ID == "forward-port" {
+		if c.ID == "terminal" || c.ID == "forward-port" || c.ID == "connect-ssh" {
 			h["Upgrade"] = "websocket"
 		}
 		code := bothy.CodeSandboxNotFound

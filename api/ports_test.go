@@ -1,6 +1,9 @@
 package api
 
 import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/apitest"
@@ -43,6 +47,44 @@ func TestTunnel(t *testing.T) {
 		f.failed(bothy.CodeInvalid, f.do("GET", path+"/ports/"+port, nil, upgrade))
 		f.failed(bothy.CodeInvalid, f.do("GET", path+"/ports/"+port+"/", nil))
 	}
+}
+
+func TestSSHTunnel(t *testing.T) {
+	f := start(t)
+	path := f.create()
+	seen := map[string]string{}
+	for _, query := range []string{"", "?user=root", "?user=root"} {
+		conn, res := f.dial(path + "/ssh" + query)
+		key := res.Header.Get("X-Ssh-Host-Key")
+		public, _, _, _, err := ssh.ParseAuthorizedKey([]byte(key))
+		if err != nil {
+			t.Fatalf("host key %q: %v", key, err)
+		}
+		_, text, err := conn.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var user, seed string
+		if _, err := fmt.Sscanf(string(text), "%q %s", &user, &seed); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		raw, _ := hex.DecodeString(seed)
+		signer, err := ssh.NewSignerFromKey(ed25519.NewKeyFromSeed(raw))
+		if err != nil || !bytes.Equal(signer.PublicKey().Marshal(), public.Marshal()) {
+			t.Errorf("the client is told of another key than the server gets: %v", err)
+		}
+		if want := strings.TrimPrefix(query, "?user="); user != want {
+			t.Errorf("the user is %q, want %q", user, want)
+		}
+		seen[key] = seed
+		conn.CloseNow()
+	}
+	other, res := f.dial(f.create() + "/ssh")
+	other.CloseNow()
+	if len(seen) != 1 || seen[res.Header.Get("X-Ssh-Host-Key")] != "" {
+		t.Errorf("one sandbox has the keys %v, another %q", seen, res.Header.Get("X-Ssh-Host-Key"))
+	}
+	f.failed(bothy.CodeInvalid, f.do("GET", path+"/ssh", nil))
 }
 
 // inside is a server in the sandbox that tells what it was asked.

@@ -65,8 +65,7 @@ type Config struct {
 	// the domain below which ports have names, "localhost" when empty.
 	LinkKey    []byte
 	LinkDomain string
-	// HostKeySecret is what the SSH host keys of sandboxes are derived from; without it there is no
-	// SSH.
+	// HostKeySecret is what the SSH host keys of sandboxes are derived from; random when empty.
 	HostKeySecret []byte
 	// Connections limits the number of connections, and ConnectionsPerAddress those from one
 	// address of another host. 0 means no limit.

@@ -80,6 +80,21 @@ func (w *World) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	return near, nil
 }
 
+// DialSSH implements bothy.SSHService. It says whom it serves, with which seed, and then echoes.
+func (w *World) DialSSH(ctx context.Context, id string, req bothy.SSHRequest) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := w.get(ctx, id, bothy.ScopeSandboxesWrite); err != nil {
+		return nil, err
+	}
+	near, far := net.Pipe()
+	go func() {
+		fmt.Fprintf(far, "%q %x\n", req.User, req.HostKeySeed)
+		echo(far)
+	}()
+	return near, nil
+}
+
 // FetchPort implements api.PortFetcher. It counts in Fetched.
 func (w *World) FetchPort(req *http.Request, id string, port uint16) (*http.Response, error) {
 	if !keepalive.Keepable(req) {

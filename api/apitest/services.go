@@ -9,7 +9,7 @@ import (
 func (w *World) Services(tokens bothy.TokenService) rest.Services {
 	return rest.Services{
 		Tokens: tokens, Sandboxes: w, Exec: w, Code: w, Files: w.Files(), Templates: w, Capturer: w,
-		Builder: &Builder{Made: w.MadeTemplate}, Snapshots: w, Events: w, Network: w, Metrics: w, Ports: w,
+		Builder: &Builder{Made: w.MadeTemplate}, Snapshots: w, Events: w, Network: w, Metrics: w, Ports: w, SSH: w,
 		Links: &Links{World: w}, Webhooks: &Webhooks{}, Agents: &Agents{}, Mover: w, Logs: w, Limits: w,
 		Projects: &Projects{}, Usage: &Usage{}, Host: &Host{}, Cluster: &Cluster{}, Audit: &Audit{},
 	}

@@ -43,8 +43,8 @@ type Config struct {
 	// have names, "localhost" when empty.
 	LinkKey    []byte
 	LinkDomain string
-	// SSH may be nil, and HostKeySecret, from which the sandboxes' host keys are derived, empty:
-	// then there is no SSH.
+	// SSH may be nil: then there is none. The sandboxes' host keys are derived from HostKeySecret,
+	// which is random when empty.
 	SSH           bothy.SSHService
 	HostKeySecret []byte
 	// TLS says that the listener itself uses TLS. Addr is its address, or nil.

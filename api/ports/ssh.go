@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"net/http"
 	"strings"
@@ -24,8 +25,12 @@ type sshInput struct {
 }
 
 func (s *Ports) registerSSH() {
-	if s.SSH == nil || len(s.HostKeySecret) == 0 {
+	if s.SSH == nil {
 		return
+	}
+	if len(s.HostKeySecret) == 0 {
+		s.HostKeySecret = make([]byte, sha256.Size)
+		_, _ = rand.Read(s.HostKeySecret) // never fails
 	}
 	openapi.Add(s.registry, middleware.Operation{
 		ID: "connect-ssh", Audit: true, Method: http.MethodGet, Path: "/v1/sandboxes/{id}/ssh", Tag: "Network",

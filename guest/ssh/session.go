@@ -1,7 +1,6 @@
 package ssh
 
 import (
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -138,10 +137,9 @@ func (s *session) startSFTP() bool {
 	}
 	go func() {
 		code := uint32(0)
-		if err := server.Serve(); err != nil && !errors.Is(err, io.EOF) {
+		if server.Serve() != nil { // it has closed the files
 			code = 1
 		}
-		server.Close() // the files it has open
 		s.finish("exit-status", ssh.Marshal(struct{ Code uint32 }{code}))
 	}()
 	return true

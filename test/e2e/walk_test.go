@@ -285,7 +285,7 @@ func TestTheWholeAPIAsSomebodyElse(t *testing.T) {
 	})
 	check := func(who string, o operation, want []int, headers ...string) {
 		t.Helper()
-		if o.id == "terminal" || o.id == "forward-port" {
+		if o.id == "terminal" || o.id == "forward-port" || o.id == "connect-ssh" {
 			headers = append(headers, "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
 		}
 		status, _, text := s.ask(t, o.method, o.path, o.body, headers...)
@@ -357,7 +357,7 @@ func (v *victim) likeMissing(stranger string, operations []operation) {
 	}
 	answer := func(o operation) string {
 		headers := []string{bearer(stranger), "X-Request-Id: the-same"}
-		if o.id == "terminal" || o.id == "forward-port" {
+		if o.id == "terminal" || o.id == "forward-port" || o.id == "connect-ssh" {
 			headers = append(headers, "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
 		}
 		status, _, text := s.ask(t, o.method, o.path, o.body, headers...)
