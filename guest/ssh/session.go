@@ -32,7 +32,10 @@ type session struct {
 	// window is set if the client asked for a terminal.
 	window *window
 
-	started  bool
+	started bool
+	// answered is closed when the client knows that the session has started. It must not see the
+	// end, or output, before.
+	answered chan struct{}
 	process  *os.Process
 	terminal *os.File   // the master side
 	files    []*os.File // our ends of pipes
@@ -48,7 +51,7 @@ func (w window) size() *pty.Winsize {
 }
 
 func newSession(cfg Config, ch ssh.Channel) *session {
-	return &session{cfg: cfg, ch: ch, env: slices.Clip(cfg.Env), exited: make(chan struct{})}
+	return &session{cfg: cfg, ch: ch, env: slices.Clip(cfg.Env), answered: make(chan struct{}), exited: make(chan struct{})}
 }
 
 // serve answers the session's requests until its channel is closed. A process that still runs
@@ -56,7 +59,11 @@ func newSession(cfg Config, ch ssh.Channel) *session {
 // writes.
 func (s *session) serve(requests <-chan *ssh.Request) {
 	for r := range requests {
+		before := s.started
 		_ = r.Reply(s.request(r), nil)
+		if s.started && !before {
+			close(s.answered)
+		}
 	}
 	if s.terminal != nil {
 		s.terminal.Close() // hangs up
@@ -207,6 +214,7 @@ func (s *session) startOnTerminal(cmd *exec.Cmd) error {
 // copyTerminal returns when the terminal has no more output, or none for a while after the
 // process has ended.
 func (s *session) copyTerminal(master *os.File) {
+	<-s.answered
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := master.Read(buf)
@@ -257,6 +265,7 @@ func (s *session) startOnPipes(cmd *exec.Cmd) error {
 	output := make(chan struct{}, 2)
 	for i, to := range []io.Writer{s.ch, s.ch.Stderr()} {
 		go func() {
+			<-s.answered
 			_, _ = io.Copy(to, ours[1+i])
 			output <- struct{}{}
 		}()
@@ -275,6 +284,7 @@ func (s *session) startOnPipes(cmd *exec.Cmd) error {
 
 // finish tells the client how the session ended.
 func (s *session) finish(kind string, payload []byte) {
+	<-s.answered
 	_ = s.ch.CloseWrite()
 	_, _ = s.ch.SendRequest(kind, false, payload)
 	s.ch.Close()
