@@ -80,6 +80,25 @@ func TestAnyHostForwardsRequestsForASandbox(t *testing.T) {
 		}
 	})
 
+	t.Run("SSH", func(t *testing.T) {
+		var keys []string
+		for _, s := range hosts {
+			c, key, err := s.Ports.DialSSH(ctx, b.id, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			hello := make([]byte, len("SSH-2.0-"))
+			if _, err := io.ReadFull(c, hello); err != nil || string(hello) != "SSH-2.0-" {
+				t.Errorf("the server says %q, %v", hello, err)
+			}
+			keys = append(keys, key)
+		}
+		if keys[0] == "" || keys[0] != keys[1] {
+			t.Errorf("the hosts name the host keys %q", keys)
+		}
+	})
+
 	t.Run("a link", func(t *testing.T) {
 		link, err := one.Links.CreateLink(ctx, b.id, bothy.LinkCreate{Port: 8000})
 		if err != nil {
