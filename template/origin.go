@@ -31,9 +31,9 @@ func builtInOrigin(t *store.Template) *bothy.TemplateOrigin {
 	return &bothy.TemplateOrigin{Kind: bothy.FromBuiltIn, Parameters: map[string]any{"template": t.Name, "recipe": t.Recipe}}
 }
 
-// signOff adds the provenance of a finished template.
+// signOff adds the provenance of a finished template. One that was finished elsewhere keeps its own.
 func (l *Library) signOff(t *store.Template) {
-	if t.Origin == nil {
+	if t.Origin == nil || t.Origin.EndedAt != nil {
 		return
 	}
 	now := time.Now().UTC()
