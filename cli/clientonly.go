@@ -26,6 +26,12 @@ func newMigrate(*app) *cobra.Command { return onServersHost("migrate", "Move a s
 func newHostJoin(*app) *cobra.Command {
 	return onServersHost("join", "Make a computer a host of a cluster")
 }
+func newTemplateExport(*app) *cobra.Command {
+	return onServersHost("export", "Write a built template to a file or a registry")
+}
+func newTemplatePull(*app) *cobra.Command {
+	return onServersHost("pull", "Take a built template from a file or a registry")
+}
 
 // onServersHost makes a command that exists only in the whole program, whatever its arguments.
 func onServersHost(name, short string) *cobra.Command {

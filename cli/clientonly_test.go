@@ -13,7 +13,7 @@ import (
 
 // TestTheClientSaysWhatNeedsAHost runs the commands that only a Linux host has, with their flags.
 func TestTheClientSaysWhatNeedsAHost(t *testing.T) {
-	for _, line := range []string{"up --install", "serve --listen :1", "doctor --fix", "host join token", "bench", "migrate --to x", "down"} {
+	for _, line := range []string{"up --install", "serve --listen :1", "doctor --fix", "host join token", "bench", "migrate --to x", "down", "template pull x --key y", "template export x y"} {
 		root := newRoot(newApp(os.Stdin, io.Discard, io.Discard))
 		root.SetArgs(strings.Fields(line))
 		err := root.Execute()

@@ -188,6 +188,7 @@ var arguments = map[string]struct {
 	"bothy template rm":         {[]source{templateWords}, true},
 	"bothy template tag":        {[]source{templateWords}, false},
 	"bothy template push":       {[]source{templateWords}, false},
+	"bothy template export":     {[]source{templateWords}, false},
 	"bothy template sbom":       {[]source{templateWords}, false},
 	"bothy template provenance": {[]source{templateWords}, false},
 	"bothy template build":      {[]source{builtIn}, false},

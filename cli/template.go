@@ -13,7 +13,7 @@ import (
 
 func newTemplate(a *app) *cobra.Command {
 	return group("template", "List, build and remove templates",
-		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateCreate(a), newTemplateTag(a), newTemplatePush(a), newTemplateSBOM(a), newTemplateProvenance(a), newTemplateRemove(a))
+		newTemplateList(a), newTemplateGet(a), newTemplateBuild(a), newTemplateBuilds(a), newTemplateLogs(a), newTemplateCancel(a), newTemplateImport(a), newTemplateCreate(a), newTemplateTag(a), newTemplatePush(a), newTemplateExport(a), newTemplatePull(a), newTemplateSBOM(a), newTemplateProvenance(a), newTemplateRemove(a))
 }
 
 func newTemplateList(a *app) *cobra.Command {

@@ -44,6 +44,17 @@ func (l *Library) shared(name string) (string, error) {
 		WithHint("Run `make build`, or set BOTHY_SHARE to the folder that has it.")
 }
 
+// ReleaseKey is the file with the public key of the release that this program was installed from, or "".
+func ReleaseKey() string {
+	for _, dir := range shareDirs("") {
+		path := filepath.Join(dir, "release.pub")
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
 func shareDirs(chosen string) []string {
 	if chosen != "" {
 		return []string{chosen}
