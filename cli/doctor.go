@@ -200,7 +200,7 @@ func startOne(ctx context.Context, s *session) (time.Duration, error) {
 	}
 	if len(templates) == 0 {
 		return 0, bothy.Errorf(bothy.CodeTemplateNotFound, "the server has no template").
-			WithHint("Run: bothy template build %s", bothy.DefaultTemplate)
+			WithHint("Run: bothy template pull FILE, or bothy template build %s", bothy.DefaultTemplate)
 	}
 	start := time.Now()
 	sandbox, err := s.sandboxes.Create(ctx, bothy.SandboxCreate{Template: templateToTry(templates)})

@@ -159,7 +159,8 @@ func (a *app) printUp(r *upResult) error {
 		"templates", strings.Join(r.Templates, ", "),
 	)
 	if len(r.Templates) == 0 {
-		fmt.Fprintf(a.stdout, "\nThere is no template yet. Build one:\n  bothy template build %s\n", bothy.DefaultTemplate)
+		fmt.Fprintf(a.stdout, "\nThere is no template yet. Take one from a release's file, in seconds, or build one, in a minute or two:\n"+
+			"  bothy template pull FILE\n  bothy template build %s\n", bothy.DefaultTemplate)
 	}
 	return nil
 }

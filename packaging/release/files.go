@@ -25,7 +25,7 @@ type file struct {
 }
 
 // collect lists what is in every package, and makes in work what is not in bin.
-func collect(work string, modules []module) ([]file, error) {
+func collect(work string, modules []module, sign signer) ([]file, error) {
 	files := []file{
 		{from: "bin/bothy", to: "bin/bothy", mode: 0o755},
 		{from: "bin/bothy-bench", to: "bin/bothy-bench", mode: 0o755},
@@ -39,6 +39,15 @@ func collect(work string, modules []module) ([]file, error) {
 		}
 		files = append(files, file{from: from, to: to, mode: 0o644})
 		return os.WriteFile(from, content, 0o644)
+	}
+	if sign != nil {
+		key, err := sign.public()
+		if err == nil {
+			err = made("share/bothy/release.pub", key)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	notices, err := licences(modules)
 	if err != nil {
@@ -97,12 +106,28 @@ func collect(work string, modules []module) ([]file, error) {
 func bothy(args ...string) ([]byte, error) {
 	cmd := exec.Command("bin/bothy", args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent"}
+	if args[0] == "template" { // elsewhere the folder would be in the output
+		cmd.Env = append(cmd.Env, "BOTHY_TEMPLATES="+os.Getenv("BOTHY_TEMPLATES"))
+	}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("bothy %s: %w", strings.Join(args, " "), err)
 	}
 	return out, nil
+}
+
+// templates exports built templates, signed by the release's key.
+func (r release) templates(names []string, key string) error {
+	for _, name := range names {
+		if key == "" {
+			return nil
+		}
+		if _, err := bothy("template", "export", name, filepath.Join(r.out, fmt.Sprintf("bothy-template-%s-linux-amd64.tar", name)), "--sign", key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unit is the service, for a program in a folder.

@@ -26,13 +26,14 @@ func main() {
 	var r release
 	epoch := flag.Int64("epoch", 0, "`seconds` since 1970 that all times in packages are")
 	key := flag.String("key", "", "`file` with the private key (Ed25519, PEM) that signs the provenance")
+	names := flag.String("templates", "", "`names` of built templates to export beside the packages")
 	flag.StringVar(&r.version, "version", "", "the release's `version`, usually a tag")
 	flag.StringVar(&r.commit, "commit", "", "the `commit` it is made from")
 	flag.StringVar(&r.out, "o", "bin/release", "the `folder` to write to")
 	flag.Parse()
 	r.time = time.Unix(*epoch, 0).UTC()
 	r.version = strings.TrimPrefix(r.version, "v")
-	if err := r.make(*key); err != nil {
+	if err := r.make(*key, strings.Fields(*names)); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
@@ -54,7 +55,7 @@ func (r release) packageVersion() string {
 	return forbids.ReplaceAllString(strings.ReplaceAll(v, "-", "~"), ".")
 }
 
-func (r release) make(key string) error {
+func (r release) make(key string, templates []string) error {
 	if r.version == "" || r.time.Unix() <= 0 {
 		return fmt.Errorf("-version and -epoch are needed")
 	}
@@ -81,7 +82,7 @@ func (r release) make(key string) error {
 	if err != nil {
 		return err
 	}
-	files, err := collect(work, modules)
+	files, err := collect(work, modules, sign)
 	if err != nil {
 		return err
 	}
@@ -102,6 +103,9 @@ func (r release) make(key string) error {
 			return err
 		}
 	}
+	if err := r.templates(templates, key); err != nil {
+		return err
+	}
 	if err := r.materials(modules); err != nil {
 		return err
 	}
@@ -110,7 +114,7 @@ func (r release) make(key string) error {
 		return err
 	}
 	if sign == nil {
-		fmt.Fprintln(os.Stderr, "release: no key was given, so there is no provenance; give KEY=FILE")
+		fmt.Fprintln(os.Stderr, "release: no key was given, so there is no provenance, and there are no templates; give KEY=FILE")
 		return nil
 	}
 	return r.provenance(sums, sign)

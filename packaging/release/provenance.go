@@ -38,6 +38,12 @@ func readKey(name string) (signer, error) {
 	return signer(private), nil
 }
 
+// public is the public key in PEM, with which an installed program checks the release's templates.
+func (s signer) public() ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(ed25519.PrivateKey(s).Public())
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), err
+}
+
 // payloadType is that of in-toto's statements.
 const payloadType = "application/vnd.in-toto+json"
 
