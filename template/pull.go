@@ -245,22 +245,13 @@ func (p *fileParcel) list(ctx context.Context) error {
 	if !info.Mode().IsRegular() {
 		return errors.New("it is not a file")
 	}
-	r := tar.NewReader(p.f)
-	for n := 0; ; n++ {
-		h, err := r.Next()
-		switch {
-		case err == io.EOF:
+	return bounded.Tar(ctx, p.f, maxParcelEntries, func(h *tar.Header, _ io.Reader) error {
+		switch h.Typeflag {
+		case tar.TypeDir:
 			return nil
-		case err != nil:
-			return err
-		case n >= maxParcelEntries:
-			return fmt.Errorf("it has more than %d entries", maxParcelEntries)
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case h.Typeflag == tar.TypeDir:
-			continue
-		case h.Typeflag != tar.TypeReg:
-			return fmt.Errorf("%q in it is not a file", bounded.Short(h.Name))
+		case tar.TypeReg:
+		default:
+			return errors.New("it is not a file")
 		}
 		at, err := p.f.Seek(0, io.SeekCurrent)
 		if err != nil {
@@ -270,7 +261,8 @@ func (p *fileParcel) list(ctx context.Context) error {
 			return errors.New("its end is missing")
 		}
 		p.at[path.Clean(h.Name)] = section{at, h.Size}
-	}
+		return nil
+	})
 }
 
 func (p *fileParcel) text(ctx context.Context, name string, limit int64) ([]byte, error) {
