@@ -21,6 +21,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/bounded"
+	"github.com/bothy-dev/bothy/template/apart"
 	"github.com/bothy-dev/bothy/internal/disk"
 	"github.com/bothy-dev/bothy/store"
 )
@@ -104,7 +105,7 @@ func (l *Library) receive(ctx context.Context, from string, of parcel, layer v1.
 		return err
 	}
 	defer packed.Close()
-	content, err := bounded.Decompress(ctx, io.LimitReader(packed, layer.Size), t.SizeBytes)
+	content, err := apart.Decompress(ctx, io.LimitReader(packed, layer.Size), t.SizeBytes)
 	if err != nil {
 		return broken(ctx, from, err)
 	}
