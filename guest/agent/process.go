@@ -129,6 +129,19 @@ func (s *processService) Start(ctx context.Context, req *processpb.StartRequest,
 
 // start starts a command. If an image has no bash, bash commands run in its sh.
 func (s *processService) start(spec command.Spec) (*command.Process, error) {
+	if isLine(spec.Argv) {
+		if crowded := s.a.commands.Crowded(); crowded != nil {
+			spec.Argv = withoutShell(spec.Argv)
+			if spec.Argv == nil {
+				return nil, crowded
+			}
+			p, err := s.a.commands.Start(spec)
+			if bothy.ErrorCode(err) == bothy.CodeCommandNotFound {
+				err = crowded // it is a word of the shell
+			}
+			return p, err
+		}
+	}
 	p, err := s.a.commands.Start(spec)
 	if bothy.ErrorCode(err) != bothy.CodeCommandNotFound || !isForBash(spec.Argv) {
 		return p, err
@@ -164,7 +177,12 @@ func withoutShell(argv []string) []string {
 
 // isForBash reports whether a command is a line for the shell, or the shell.
 func isForBash(argv []string) bool {
-	return argv[0] == "/bin/bash" && (len(argv) == 4 && argv[1] == "-l" && argv[2] == "-c" || len(argv) == 2 && argv[1] == "-l")
+	return isLine(argv) || len(argv) == 2 && argv[0] == "/bin/bash" && argv[1] == "-l"
+}
+
+// isLine reports whether a command is a line for the shell.
+func isLine(argv []string) bool {
+	return len(argv) == 4 && argv[0] == "/bin/bash" && argv[1] == "-l" && argv[2] == "-c"
 }
 
 // spec turns a request into a command.Spec.

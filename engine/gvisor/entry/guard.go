@@ -1,6 +1,8 @@
 package entry
 
 import (
+	"time"
+
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
 	"gvisor.dev/gvisor/pkg/sentry/arch"
@@ -133,7 +135,9 @@ func hasRoom(t *kernel.Task, _ arch.SyscallArguments) error {
 		return nil
 	}
 	if uint64(root.NumTasks()) >= one.Limits().Get(limits.ProcessCount).Cur {
-		rest(t)
+		// A fork bomb at its limit does nothing but ask again. The more of it there is, the longer each
+		// waits, so that others still get processor time.
+		t.BlockWithTimeout(nil, true, refusalPause+time.Duration(root.NumTasks())*time.Millisecond)
 		return linuxerr.EAGAIN
 	}
 	return hasMemory(t)

@@ -87,6 +87,22 @@ want("VmHWM", peak >= now > 0, True)
 want("VmSwap", status.get("VmSwap", "").strip(), "0 kB")
 rollup = dict(re.findall(r"^(\w+): +(\d+) kB$", read("/proc/self/smaps_rollup"), re.M))
 want("smaps_rollup", int(rollup["Rss"]) > 0 and int(rollup["Private_Dirty"]) > 0, True)
+want("locks", os.path.isfile("/proc/locks"), True)
+for name in ("cpu", "io", "memory"):
+    lines = [line.split()[:2] for line in read("/proc/pressure/" + name).splitlines()]
+    want("pressure", lines, [["some", "avg10=0.00"], ["full", "avg10=0.00"]])
+opened = [os.dup(0) for _ in range(100)]
+used, unused, most = map(int, read("/proc/sys/fs/file-nr").split())
+want("file-nr", (used >= 100, unused, most > used), (True, 0, True))
+for fd in opened:
+    os.close(fd)
+want("aio-max-nr", int(read("/proc/sys/fs/aio-max-nr")) > int(read("/proc/sys/fs/aio-nr")), True)
+
+# setarch -R.
+want("ADDR_NO_RANDOMIZE", (libc.personality(0x40000), libc.personality(0xFFFFFFFF)), (0, 0x40000))
+# A message queue fails where it is opened.
+want("mq_open", (libc.mq_open(b"/q", os.O_CREAT | os.O_RDWR, 0o600, None), os.strerror(ctypes.get_errno())), (-1, "Function not implemented"))
+
 want("tasks", int(read("/proc/loadavg").split()[3].split("/")[1]) > 1, True)
 with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
     s.bind(("::1", 0))
