@@ -150,6 +150,11 @@ test-dockerfiles: host build ## compare what thirty Dockerfiles make with what D
 		GOFLAGS='-trimpath -buildvcs=false -modfile=$(CURDIR)/bin/go.mod -tags=gvisorpatched' \
 		$(GO) test -count=1 -timeout 40m -v -run TestDockerfiles ./test/dockerfile
 
+.PHONY: test-programs
+test-programs: host build ## run the programs of docs/compatibility.md, which are downloaded (half an hour)
+	@BOTHY_E2E=1 BOTHY_TEST_PROGRAMS=all BOTHY_BIN=$(CURDIR)/bin/bothy BOTHY_TEMPLATES=$${BOTHY_TEMPLATES:-/var/lib/bothy/templates} \
+		$(TEST) -count=1 -timeout 60m -v -run '^TestPrograms' ./test/e2e
+
 .PHONY: test-coding
 test-coding: host build ## run the coding agents of coding/ with a model that follows a script
 	@test/coding/run full

@@ -48,8 +48,11 @@ const (
 	EventSandboxConflict = "sandbox.conflict"
 	EventSandboxEnded    = "sandbox.ended"
 	EventSandboxOOM      = "sandbox.oom_killed"
-	EventSnapshotCreated = "snapshot.created"
-	EventSnapshotDeleted = "snapshot.deleted"
+	// EventSandboxUnhealthy tells that something is wrong with a sandbox that runs: data has the
+	// status and the detail of its Health.
+	EventSandboxUnhealthy = "sandbox.unhealthy"
+	EventSnapshotCreated  = "snapshot.created"
+	EventSnapshotDeleted  = "snapshot.deleted"
 	// EventSnapshotStored tells that a snapshot is in the object storage now.
 	EventSnapshotStored = "snapshot.stored"
 	// EventEnginePreparing says what the first sandbox of an engine is waiting for:
@@ -64,7 +67,7 @@ const (
 // EventTypes are the types of the events that are recorded.
 var EventTypes = []string{
 	EventSandboxCreated, EventSandboxUpdated, EventSandboxPaused, EventSandboxResumed, EventSandboxForked, EventSandboxRolledBack, EventSandboxRestarted,
-	EventSandboxUnattached, EventSandboxHostLost, EventSandboxNotResumed, EventSandboxCheckpointFailed, EventSandboxMoved, EventSandboxMoveFailed, EventSandboxConflict, EventSandboxEnded, EventSandboxOOM, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
+	EventSandboxUnattached, EventSandboxHostLost, EventSandboxNotResumed, EventSandboxCheckpointFailed, EventSandboxMoved, EventSandboxMoveFailed, EventSandboxConflict, EventSandboxEnded, EventSandboxOOM, EventSandboxUnhealthy, EventSnapshotCreated, EventSnapshotDeleted, EventSnapshotStored,
 	EventEnginePreparing, EventBudgetWarning, EventBudgetExceeded,
 }
 

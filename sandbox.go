@@ -58,6 +58,31 @@ type Resumed struct {
 	At     time.Time    `json:"at"`
 }
 
+// HealthStatus says in a word what is wrong with a sandbox that runs.
+type HealthStatus string
+
+// What can be wrong with a sandbox that runs. EndReason has the words for one that ended.
+const (
+	HealthOutOfMemory   HealthStatus = "out_of_memory"
+	HealthDiskFull      HealthStatus = "disk_full"
+	HealthManyProcesses HealthStatus = "too_many_processes"
+	HealthNoShell       HealthStatus = "no_shell"
+	HealthNoUser        HealthStatus = "no_such_user"
+	HealthNoCwd         HealthStatus = "no_working_directory"
+)
+
+// HealthStatuses are all of them.
+var HealthStatuses = []HealthStatus{HealthOutOfMemory, HealthDiskFull, HealthManyProcesses, HealthNoShell, HealthNoUser, HealthNoCwd}
+
+// Health is what the last command met that was wrong with the sandbox itself.
+type Health struct {
+	Status HealthStatus `json:"status"`
+	// Detail and Hint are those that the command's caller was given.
+	Detail string    `json:"detail"`
+	Hint   string    `json:"hint,omitempty"`
+	At     time.Time `json:"at"`
+}
+
 // OnTimeout says what happens to a sandbox when its time is up.
 type OnTimeout string
 
@@ -186,6 +211,10 @@ type Sandbox struct {
 
 	// HostLabels are those that its host has to have.
 	HostLabels map[string]string `json:"host_labels,omitempty"`
+
+	// Health is what is wrong with it while it runs; nil if the last command ended without
+	// such a thing. It is not stored, and lists leave it out.
+	Health *Health `json:"health,omitempty"`
 
 	// ProjectID is the owner. Callers see only their own project's objects.
 	ProjectID string `json:"-"`

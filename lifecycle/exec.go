@@ -22,6 +22,11 @@ func (s *Service) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*
 			res, err = g.Exec(ctx, req)
 			return err
 		})
+		var end bothy.ExecEvent
+		if res != nil {
+			end = bothy.ExecEvent{TimedOut: res.TimedOut, OOMKilled: res.OOMKilled, Hint: res.Hint}
+		}
+		s.judge(ctx, id, req, end, err)
 		return res, err
 	})
 }
@@ -42,7 +47,18 @@ func (s *Service) ExecStream(ctx context.Context, id string, req bothy.ExecReque
 	}
 	return s.do(ctx, id, func(g bothy.Guest) error {
 		// Its end comes after all of the output, which may wait for a slow reader.
-		return s.inTime(ctx, id, req.TimeoutSeconds, false, func(ctx context.Context) error { return g.ExecStream(ctx, req, answering(ctx, s, id, fn)) })
+		var end bothy.ExecEvent
+		answer := answering(ctx, s, id, fn)
+		err := s.inTime(ctx, id, req.TimeoutSeconds, false, func(ctx context.Context) error {
+			return g.ExecStream(ctx, req, func(e bothy.ExecEvent) error {
+				if e.IsFinal {
+					end = e
+				}
+				return answer(e)
+			})
+		})
+		s.judge(ctx, id, req, end, err)
+		return err
 	})
 }
 

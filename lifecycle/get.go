@@ -43,7 +43,9 @@ func (s *Service) Get(ctx context.Context, id string) (*bothy.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.public(sb, s.budgetsOf(ctx, sb)), nil
+	shown := s.public(sb, s.budgetsOf(ctx, sb))
+	shown.Health = s.health(id)
+	return shown, nil
 }
 
 // List returns a page of the caller's sandboxes.

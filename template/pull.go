@@ -21,9 +21,9 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/bounded"
-	"github.com/bothy-dev/bothy/template/apart"
 	"github.com/bothy-dev/bothy/internal/disk"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/template/apart"
 )
 
 // PullOptions say which exported templates Pull trusts.

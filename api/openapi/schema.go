@@ -17,6 +17,7 @@ func registerAliases(r huma.Registry) {
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.State](), reflect.TypeFor[StateSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.EndReason](), reflect.TypeFor[endReasonSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.OnTimeout](), reflect.TypeFor[onTimeoutSchema]())
+	r.RegisterTypeAlias(reflect.TypeFor[bothy.HealthStatus](), reflect.TypeFor[healthStatusSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.OnHostLoss](), reflect.TypeFor[onHostLossSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.SnapshotKind](), reflect.TypeFor[snapshotKindSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[bothy.Durable](), reflect.TypeFor[durableSchema]())
@@ -36,6 +37,7 @@ type (
 	StateSchema        string
 	endReasonSchema    string
 	onTimeoutSchema    string
+	healthStatusSchema string
 	onHostLossSchema   string
 	snapshotKindSchema string
 	durableSchema      string
@@ -61,6 +63,9 @@ func (endReasonSchema) Schema(huma.Registry) *huma.Schema {
 func (onTimeoutSchema) Schema(huma.Registry) *huma.Schema {
 	return choice(bothy.TimeoutTerminate, bothy.TimeoutPause)
 }
+
+// Schema implements huma.SchemaProvider.
+func (healthStatusSchema) Schema(huma.Registry) *huma.Schema { return choice(bothy.HealthStatuses...) }
 
 // Schema implements huma.SchemaProvider.
 func (onHostLossSchema) Schema(huma.Registry) *huma.Schema {

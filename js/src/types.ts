@@ -14,6 +14,9 @@ export type OnTimeout = "terminate" | "pause";
 /** What becomes of a sandbox that runs when its host is lost. */
 export type OnHostLoss = "pause" | "resume" | "fail";
 
+/** What can be wrong with a sandbox that runs. */
+export type HealthStatus = "out_of_memory" | "disk_full" | "too_many_processes" | "no_shell" | "no_such_user" | "no_working_directory";
+
 /** A named choice of CPU, memory and disk. */
 export type Size = "small" | "medium" | "large";
 
@@ -76,8 +79,20 @@ export interface SandboxInfo {
   resumed?: Resumed;
   /** The last time that it lost its host and was paused. */
   hostLoss?: HostLoss;
+  /** What is wrong with the sandbox itself, as the last command met it; not in lists. */
+  health?: Health;
   /** Set once it has ended. */
   ended?: Ended;
+}
+
+/** What the last command met that was wrong with the sandbox itself. */
+export interface Health {
+  status: HealthStatus;
+  /** What the caller of that command was told. */
+  detail: string;
+  /** What to do about it. */
+  hint?: string;
+  at: Date;
 }
 
 /** How a sandbox lost its host, and what has been done about it. */

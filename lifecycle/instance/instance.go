@@ -37,6 +37,8 @@ type Instance struct {
 	Root       string
 	PauseAfter time.Time
 
+	// Health is what is wrong with the machine, as far as commands have met it.
+	Health   atomic.Pointer[bothy.Health]
 	Activity Activity
 	History  History
 	// Checkpoints schedules its checkpoints.

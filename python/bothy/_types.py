@@ -36,6 +36,14 @@ OnTimeout = Literal["terminate", "pause"]
 """What happens to a sandbox when its time is up."""
 
 OnHostLoss = Literal["pause", "resume", "fail"]
+HealthStatus = Literal[
+    "out_of_memory",
+    "disk_full",
+    "too_many_processes",
+    "no_shell",
+    "no_such_user",
+    "no_working_directory",
+]
 """What becomes of a sandbox that runs when its host is lost."""
 
 Size = Literal["small", "medium", "large"]
@@ -163,6 +171,23 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class Health:
+    """What the last command met that was wrong with the sandbox itself.
+
+    Attributes:
+        status: What is wrong, in a word.
+        detail: What the caller of that command was told.
+        hint: What to do about it, or ``""``.
+        at: When it was met (UTC).
+    """
+
+    status: HealthStatus
+    detail: str = ""
+    hint: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HostLoss:
     """How a sandbox lost its host, and what has been done about it.
 
@@ -210,6 +235,7 @@ class SandboxInfo:
         kernel: The version that its kernel reports, or ``""`` until it has run.
         resumed: What came back when it was last resumed, or ``None`` if it never was.
         host_loss: The last time that it lost its host and was paused, or ``None``.
+        health: What is wrong with the sandbox itself, as the last command met it, or ``None``.
         ended: How it ended, or ``None`` if it has not.
     """
 
@@ -245,6 +271,7 @@ class SandboxInfo:
     host_labels: dict[str, str] = field(default_factory=dict)
     resumed: Resumed | None = None
     host_loss: HostLoss | None = None
+    health: Health | None = None
     ended: Ended | None = None
 
 
