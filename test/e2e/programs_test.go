@@ -22,10 +22,11 @@ type program struct {
 	did, line string
 	// vm has it run in a virtual machine as well.
 	vm bool
+	// long keeps it out of `make test`, as does a download.
+	long bool
 }
 
-// free reports whether it needs no download.
-func (p program) free() bool { return p.apt+p.pip+p.npm == "" }
+func (p program) short() bool { return p.apt+p.pip+p.npm == "" && !p.long }
 
 // install is a line that installs what it needs, or "".
 func (p program) install() string {
@@ -85,7 +86,7 @@ func TestCompatibilityPage(t *testing.T) {
 	}
 }
 
-// TestPrograms runs the programs of docs/compatibility.md: those that need no download, or, by `make
+// TestPrograms runs the programs of docs/compatibility.md: those that are short, or, by `make
 // test-programs`, all of them.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
@@ -100,7 +101,7 @@ func TestPrograms(t *testing.T) {
 	}
 	of := map[string][]program{}
 	for _, p := range tried {
-		if all || p.free() {
+		if all || p.short() {
 			of[p.template] = append(of[p.template], p)
 		}
 	}
@@ -111,7 +112,8 @@ func TestPrograms(t *testing.T) {
 			want := bothy.SandboxCreate{Template: template, MemoryMB: 1024}
 			if all {
 				want.MemoryMB, want.DiskMB, want.Network = 2048, 12288, &bothy.Network{Mode: bothy.NetworkRestricted}
-				want.CPU = 2
+				hours := 2 * 3600
+				want.CPU, want.TimeoutSeconds = 2, &hours
 			}
 			b := s.newBox(t, want)
 			if all {
@@ -144,7 +146,7 @@ func TestProgramsInAVirtualMachine(t *testing.T) {
 	for template, some := range of {
 		t.Run(template, func(t *testing.T) {
 			s.ensureTemplate(t, template)
-			b := s.newBox(t, bothy.SandboxCreate{Template: template, Engine: "microvm", MemoryMB: 1024})
+			b := s.newBox(t, bothy.SandboxCreate{Template: template, Engine: "microvm", MemoryMB: 1024, TimeoutSeconds: new(int)})
 			for _, p := range some {
 				t.Run(p.name, func(t *testing.T) {
 					b.lineWithin(t, installs, "mkdir -p /tmp/work && cd /tmp/work && set -e\n"+p.line)
