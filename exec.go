@@ -168,7 +168,13 @@ type TerminalRequest struct {
 	// is the byte offset in its output to begin at.
 	Process int   `json:"process,omitempty"`
 	From    int64 `json:"from,omitempty"`
+	// Keep leaves what runs in the terminal running when the caller leaves, to be joined at
+	// any time, also by another server. It ends by itself or by a signal.
+	Keep bool `json:"keep,omitempty"`
 }
+
+// KeptTag is the tag of processes whose terminal was opened with Keep.
+const KeptTag = "kept"
 
 // A Detacher is a terminal that can be left without hanging up, to be joined
 // again.

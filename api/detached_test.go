@@ -18,25 +18,38 @@ func TestTerminalIsJoinedAgain(t *testing.T) {
 	conn, _ := f.dial(path)
 	readUntil(t, conn, "80x24")
 	conn.CloseNow() // without a close frame
+	f.joins(path + "?process=42&from=3")
+	f.failed(bothy.CodeProcessNotFound, f.do("GET", path+"?process=41", nil, header{"Upgrade": "websocket", "Connection": "Upgrade"}))
+}
+
+// joins opens a terminal as soon as it is left.
+func (f *fixture) joins(path string) {
+	f.Helper()
 	var again *websocket.Conn
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		c, res, err := websocket.Dial(t.Context(), f.URL()+path+"?process=42&from=3", &websocket.DialOptions{
+	for deadline := time.Now().Add(time.Minute); again == nil; time.Sleep(5 * time.Millisecond) {
+		c, res, err := websocket.Dial(f.Context(), f.URL()+path, &websocket.DialOptions{
 			HTTPClient: f.client, HTTPHeader: map[string][]string{"Authorization": {"Bearer " + f.key}},
 		})
-		if err == nil {
-			again = c
-			break
+		if err != nil && (res == nil || time.Now().After(deadline)) {
+			f.Fatal(err)
 		}
-		if res == nil || time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+		again = c
 	}
-	t.Cleanup(func() { again.CloseNow() })
-	if err := again.Write(t.Context(), websocket.MessageBinary, []byte("still here")); err != nil {
-		t.Fatal(err)
+	f.Cleanup(func() { again.CloseNow() })
+	if err := again.Write(f.Context(), websocket.MessageBinary, []byte("still here")); err != nil {
+		f.Fatal(err)
 	}
-	readUntil(t, again, "still here")
-	f.failed(bothy.CodeProcessNotFound, f.do("GET", path+"?process=41", nil, header{"Upgrade": "websocket", "Connection": "Upgrade"}))
+	readUntil(f.T, again, "still here")
+}
+
+// A terminal that is kept stays when its caller closes it.
+func TestKeptTerminalOutlivesItsCaller(t *testing.T) {
+	f := start(t)
+	path := f.create() + "/terminal"
+	conn, _ := f.dial(path + "?keep=true")
+	readUntil(t, conn, "80x24")
+	conn.Close(websocket.StatusNormalClosure, "")
+	f.joins(path + "?process=42&keep=true")
 }
 
 // A terminal that no client joins is hung up after its time-out.

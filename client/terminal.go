@@ -33,6 +33,9 @@ func (e *Exec) Terminal(ctx context.Context, id string, req bothy.TerminalReques
 		q.Set("process", strconv.Itoa(req.Process))
 		q.Set("from", strconv.FormatInt(req.From, 10))
 	}
+	if req.Keep {
+		q.Set("keep", "true")
+	}
 	for k, v := range req.Env {
 		q.Set("env."+k, v)
 	}

@@ -30,6 +30,8 @@ type terminalInput struct {
 	Process int    `query:"process" minimum:"1" doc:"Join the terminal of this process instead of opening one."`
 	From    int64  `query:"from" minimum:"0" doc:"When joining: the byte offset in its output to begin at; what is held may begin later."`
 
+	Keep bool `query:"keep" doc:"Leave it running when the connection ends, to be joined at any time. Its process then has the tag kept, and ends by itself or by a signal."`
+
 	Announce bool `query:"announce" doc:"Begin with a text frame {\"process\": PID}, for browsers, which do not expose the headers of the answer to the upgrade."`
 
 	env map[string]string
@@ -39,7 +41,7 @@ type terminalInput struct {
 func (in *terminalInput) Resolve(ctx huma.Context) []error {
 	u := ctx.URL()
 	in.env = map[string]string{}
-	return dotted(u.Query(), "env", in.env, "command", "cwd", "user", "cols", "rows", "process", "from", "announce")
+	return dotted(u.Query(), "env", in.env, "command", "cwd", "user", "cols", "rows", "process", "from", "keep", "announce")
 }
 
 // resizeFrame is the text frame that a caller sends when its window changes.
@@ -62,7 +64,8 @@ func (s *handlers) registerTerminal() {
 			"The answer to the upgrade names the process in X-Process-Id. Closing the socket hangs up. " +
 			"When the connection breaks without a close frame, the terminal stays for a minute: open it again with `process` and, " +
 			"to get what was missed, `from`, the number of bytes received so far. " +
-			"When the key is revoked or expires, the server hangs up and closes with code 1008 and the reason.",
+			"When the key is revoked or expires, the server hangs up and closes with code 1008 and the reason. " +
+			"With `keep`, nothing hangs up: the terminal stays, also when the server restarts. The list of processes names those that stay, with the tag `kept`.",
 		Parameters: []*huma.Param{{
 			Name: "env.NAME", In: "query", Schema: &huma.Schema{Type: "string"},
 			Description: "An environment variable. May be given for several names.",
@@ -77,7 +80,7 @@ func (s *handlers) serveTerminal(w http.ResponseWriter, r *http.Request, in *ter
 		s.Fail(w, r, middleware.NeedsSocket("Use a WebSocket client, `bothy sh`, or an SDK's terminal."))
 		return
 	}
-	req := bothy.TerminalRequest{Cwd: in.Cwd, Env: in.env, User: in.User, Cols: in.Cols, Rows: in.Rows, Process: in.Process, From: in.From}
+	req := bothy.TerminalRequest{Cwd: in.Cwd, Env: in.env, User: in.User, Cols: in.Cols, Rows: in.Rows, Process: in.Process, From: in.From, Keep: in.Keep}
 	req.Command.Line = in.Command
 	term, err := s.services.Exec.Terminal(r.Context(), in.ID, req)
 	if err != nil {
@@ -103,12 +106,18 @@ func (s *handlers) serveTerminal(w http.ResponseWriter, r *http.Request, in *ter
 		closeWithExitCode(conn, term)
 		return
 	}
-	if _, ok := term.(bothy.Detacher); ok && broke && ctx.Err() == nil {
+	left, ok := term.(bothy.Detacher)
+	if ok && broke && ctx.Err() == nil && !in.Keep {
 		s.detach(r.Context(), in.ID, term)
 		_ = conn.CloseNow()
 		return
 	}
-	_ = term.Close() // nothing typed from here on arrives
+	// Nothing typed from here on arrives.
+	if ok && in.Keep {
+		_ = left.Detach()
+	} else {
+		_ = term.Close()
+	}
 	s.Leave(ctx, conn)
 }
 

@@ -59,7 +59,7 @@ export function SandboxPage({ id, tab, folder, login }: { id: string; tab: strin
           {tab === "overview" && <Overview sandbox={sandbox} life={life} act={act} write={write && live} />}
           {/* What holds text of the visitor is hidden by a pause, and not lost. */}
           <div hidden={s.state === "paused"}>
-            {tab === "terminal" && <TerminalTab sandbox={sandbox} paused={s.state === "paused"} />}
+            {tab === "terminal" && <TerminalTab sandbox={sandbox} pid={folder === "/" ? NaN : Number(folder.slice(1)) || 0} paused={s.state === "paused"} />}
             {tab === "files" && <FilesTab sandbox={sandbox} folder={folder} write={write} paused={s.state === "paused"} />}
             {tab === "code" && <Code sandbox={sandbox} />}
           </div>

@@ -1,14 +1,20 @@
-/** A terminal, which joins its process again when the connection broke. */
-import type { Sandbox, Terminal } from "bothy";
+/** The terminals of a sandbox. Each runs on when its page is left, and is joined again by whoever opens it. */
+import type { ProcessInfo, Sandbox, Terminal } from "bothy";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { textOf } from "./server";
+import { A, Button, Empty, go, Trouble, useRead, useTrouble } from "./ui";
 
-async function run(sandbox: Sandbox, at: HTMLElement, stop: AbortSignal, paused: () => boolean, say: (text: string) => void): Promise<void> {
+const readerKey = "screen-reader";
+
+/** What a program asks of its terminal is answered by the screen. A question in output that is shown again was answered before. */
+const isAnswer = (text: string) => /^\x1b([\[\]P>?]|O[^A-D])/.test(text);
+
+async function run(sandbox: Sandbox, pid: number, reader: boolean, at: HTMLElement, stop: AbortSignal, paused: () => boolean, say: (text: string) => void): Promise<void> {
   const [{ Terminal: XTerm }, { FitAddon }, { WebLinksAddon }] = await Promise.all([
     import("@xterm/xterm"), import("@xterm/addon-fit"), import("@xterm/addon-web-links"), import("@xterm/xterm/css/xterm.css"),
   ]);
   if (stop.aborted) return;
-  const screen = new XTerm({ cursorBlink: true, fontSize: 13.5, fontFamily: 'ui-monospace, SFMono-Regular, Menlo, "Liberation Mono", "DejaVu Sans Mono", monospace', screenReaderMode: true, theme: { background: "#0c0e10" } });
+  const screen = new XTerm({ cursorBlink: true, fontSize: 13.5, scrollback: 5000, fontFamily: 'ui-monospace, SFMono-Regular, Menlo, "Liberation Mono", "DejaVu Sans Mono", monospace', screenReaderMode: reader, theme: { background: "#0c0e10" } });
   const fit = new FitAddon();
   screen.loadAddon(fit);
   screen.loadAddon(new WebLinksAddon());
@@ -19,28 +25,35 @@ async function run(sandbox: Sandbox, at: HTMLElement, stop: AbortSignal, paused:
   resized.observe(at);
   stop.addEventListener("abort", () => (resized.disconnect(), screen.dispose(), void terminal?.close()));
   let unsent = ""; // what is typed while there is no connection
+  let from = 0, drawn = 0, known = 0; // bytes of its output: received, on the screen, and printed before it was joined
   screen.onData((text) => {
+    if (drawn < known && isAnswer(text)) return;
     if (terminal) void terminal.write(text).catch(() => undefined);
     else unsent += text;
   });
   screen.onResize(({ cols, rows }) => void terminal?.resize(cols, rows).catch(() => undefined));
   screen.focus();
-  let from = 0;
-  for (let pid: number | undefined, failures = 0; !stop.aborted; ) {
+  for (let failures = 0; !stop.aborted; ) {
     try {
-      terminal = await sandbox.terminal({ cols: screen.cols, rows: screen.rows, ...(pid ? { process: pid, from } : {}) });
-      pid = terminal.pid;
+      const found = (await sandbox.processes()).find((p) => p.pid === pid && p.terminal);
+      if (!found?.running) return say(found?.exitCode === undefined ? "This terminal has ended." : `The shell ended with ${found.exitCode}.`);
+      from = drawn = Math.max(from, found.outputStart);
+      known = found.outputEnd;
+      terminal = await sandbox.terminal({ cols: screen.cols, rows: screen.rows, process: pid, from, keep: true });
+      if (stop.aborted) return void terminal.close();
       failures = 0;
       say("");
       if (unsent) await terminal.write(unsent);
       unsent = "";
       for await (const bytes of terminal) {
         from += bytes.length;
-        screen.write(bytes);
+        screen.write(bytes, () => (drawn += bytes.length));
       }
-      return say(terminal.exitCode === undefined ? "The terminal was closed." : `The shell ended with ${terminal.exitCode}. Open this page again for another.`);
+      if (terminal.exitCode !== undefined) return say(`The shell ended with ${terminal.exitCode}.`);
+      throw new Error("The terminal was closed.");
     } catch (error) {
       terminal = undefined;
+      if (stop.aborted) return;
       if (!paused() && ++failures > 40) return say(textOf(error));
       say(paused() ? "The sandbox is paused. The terminal goes on when it is resumed." : "The connection is lost. Trying again…");
       await new Promise((r) => setTimeout(r, 1000));
@@ -48,16 +61,68 @@ async function run(sandbox: Sandbox, at: HTMLElement, stop: AbortSignal, paused:
   }
 }
 
-export function TerminalTab({ sandbox, paused }: { sandbox: Sandbox; paused: boolean }) {
+function Screen({ sandbox, pid, paused, reader, ended }: { sandbox: Sandbox; pid: number; paused: boolean; reader: boolean; ended: () => void }) {
   const at = useRef<HTMLDivElement>(null);
-  const [said, say] = useState("Opening a terminal…");
+  const [said, say] = useState("Opening the terminal…");
   const asleep = useRef(paused);
   asleep.current = paused;
   useEffect(() => {
     const stop = new AbortController();
-    run(sandbox, at.current!, stop.signal, () => asleep.current, say).catch((error) => say(textOf(error)));
+    run(sandbox, pid, reader, at.current!, stop.signal, () => asleep.current, say).then(() => stop.signal.aborted || ended(), (error) => say(textOf(error)));
     return () => stop.abort();
-  }, [sandbox.id]);
+  }, []);
   // The line stays when it is empty: the terminal would lose the focus if it were moved.
-  return <><p role="status" class="waits">{said}</p><div class="shell" ref={at} /></>;
+  return <div role="group" aria-label={`Terminal ${pid}`}><p role="status" class="waits">{said}</p><div class="shell" ref={at} /></div>;
+}
+
+/** A program by its name, without its folder. */
+const nameOf = (p: ProcessInfo) => p.command[0]!.split("/").at(-1)!;
+
+export function TerminalTab({ sandbox, pid, paused }: { sandbox: Sandbox; pid: number; paused: boolean }) {
+  const old = useRef<ProcessInfo[]>();
+  const { value: open, trouble, again } = useRead(async () => {
+    if (!paused) old.current = (await sandbox.processes()).filter((p) => p.running && p.tag === "kept"); // asking would wake it
+    return old.current;
+  }, sandbox.id, 3);
+  const [failed, attempt] = useTrouble();
+  const [reader, setReader] = useState(localStorage.getItem(readerKey) === "on");
+  const path = (to: number) => `sandboxes/${sandbox.id}/terminal/${to}`;
+  const add = (first = false) => attempt(async () => {
+    const made = await sandbox.terminal({ keep: true });
+    await made.close(); // it is joined by the page that has its size
+    await again();
+    go(path(made.pid), first);
+  });
+  const end = (p: ProcessInfo) => attempt(async () => {
+    if (!confirm(`End terminal ${p.pid} and what runs in it?`)) return;
+    await (await sandbox.terminal({ process: p.pid })).close();
+    const next = open!.find((o) => o.pid !== p.pid);
+    if (p.pid === pid) go(next ? path(next.pid) : `sandboxes/${sandbox.id}/terminal/0`);
+    await again();
+  });
+  const begun = useRef(false);
+  useEffect(() => {
+    if (!open || begun.current || !Number.isNaN(pid)) return;
+    begun.current = true;
+    if (open.length > 0) go(path(open[0]!.pid), true);
+    else void add(true);
+  }, [open, pid]);
+  const change = (on: boolean) => {
+    localStorage.setItem(readerKey, on ? "on" : "off");
+    setReader(on);
+  };
+  return (
+    <>
+      <Trouble text={failed || (paused ? "" : trouble)} />
+      <div class="shells">
+        <nav aria-label="Terminals">{open?.map((p) => (
+          <span key={p.pid}><A to={path(p.pid)} current={p.pid === pid}>{nameOf(p)} {p.pid}</A><Button kind="quiet" title={`End terminal ${p.pid}`} label={`End terminal ${p.pid}`} work={() => end(p)}>×</Button></span>
+        ))}<Button kind="quiet" title="New terminal" label="New terminal" work={() => add()}>+</Button></nav>
+        <label><input type="checkbox" checked={reader} onChange={(e) => change(e.currentTarget.checked)} /> For a screen reader</label>
+      </div>
+      {pid > 0 && <Screen key={`${pid} ${reader}`} sandbox={sandbox} pid={pid} paused={paused} reader={reader} ended={() => void again()} />}
+      {pid === 0 && open?.length === 0 && <Empty><p>No terminal is open.</p></Empty>}
+      {Number.isNaN(pid) && !failed && <p role="status" class="waits">Opening a terminal…</p>}
+    </>
+  );
 }

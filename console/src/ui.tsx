@@ -3,8 +3,8 @@ import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { hasEnded, textOf } from "./server";
 
-export function go(path: string): void {
-  history.pushState(null, "", `/console/${path}`);
+export function go(path: string, replace = false): void {
+  history[replace ? "replaceState" : "pushState"](null, "", `/console/${path}`);
   dispatchEvent(new PopStateEvent("popstate"));
   scrollTo(0, 0);
 }
@@ -117,7 +117,7 @@ export function Trouble({ text }: { text: string }) {
   return text ? <p class="trouble" role="alert">{text}</p> : null;
 }
 
-export function Button({ work, children, kind, disabled, title }: { work: () => Promise<unknown>; children: ComponentChildren; kind?: string; disabled?: boolean; title?: string }) {
+export function Button({ work, children, kind, disabled, title, label }: { work: () => Promise<unknown>; children: ComponentChildren; kind?: string; disabled?: boolean; title?: string; label?: string }) {
   const [busy, setBusy] = useState(false);
   const working = useRef(false);
   const run = async () => {
@@ -130,7 +130,7 @@ export function Button({ work, children, kind, disabled, title }: { work: () => 
     });
   };
   // It is not disabled while it works: it would lose the focus, and with it the keys that come meanwhile.
-  return <button type="button" class={kind} title={title} disabled={disabled} aria-disabled={busy || undefined} aria-busy={busy} onClick={() => void run()}>{children}</button>;
+  return <button type="button" class={kind} title={title} aria-label={label} disabled={disabled} aria-disabled={busy || undefined} aria-busy={busy} onClick={() => void run()}>{children}</button>;
 }
 
 /** A command that can be copied, or selected where the browser has no clipboard for the page. */

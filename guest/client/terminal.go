@@ -24,6 +24,10 @@ func (c *Client) Terminal(ctx context.Context, req bothy.TerminalRequest) (bothy
 		exec.Command.Args = []string{"/bin/bash", "-l"}
 	}
 	start := startRequest(exec)
+	if req.Keep {
+		tag := bothy.KeptTag
+		start.Tag = &tag
+	}
 	start.Pty = &processpb.PTY{Size: windowSize(req.Cols, req.Rows)}
 	return c.attachTerminal(ctx, rpc{procedure: processpb.ProcessStartProcedure, user: req.User}, start)
 }

@@ -15,10 +15,12 @@ export interface TerminalOptions extends CallOptions {
   cols?: number;
   /** Default 24. */
   rows?: number;
-  /** Joins the terminal of this process, whose connection broke less than a minute ago, instead of opening one. */
+  /** Joins the terminal of this process, which was kept or whose connection broke less than a minute ago, instead of opening one. */
   process?: number;
   /** When joining: how many bytes of its output have arrived; what is held behind them is sent. */
   from?: number;
+  /** Leaves what runs in it running when the terminal is closed or the connection ends, to be joined at any time. Its process then has the tag `kept`, and ends by itself or by a signal. */
+  keep?: boolean;
 }
 
 /** The server takes frames of up to a mebibyte. */

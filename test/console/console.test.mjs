@@ -185,6 +185,45 @@ test("a terminal takes what is typed", async () => {
   await page.locator(".xterm-rows", { hasText: "typed-42" }).waitFor();
   await picture(page, "terminal");
   assert.equal((await run("cat /workspace/typed")).stdout, "typed-42\n");
+  await accessible(page);
+});
+
+/** Types a line into the terminal that is open, and waits for what it prints. */
+async function typed(p, line, printed) {
+  await p.locator(".xterm-helper-textarea").focus();
+  await p.keyboard.type(`${line}\n`);
+  await p.locator(".xterm-rows", { hasText: printed }).waitFor();
+}
+
+test("terminals last: over another page, a reload and the server's restart", async () => {
+  const terminals = page.getByRole("navigation", { name: "Terminals" });
+  await typed(page, "kept=$((40+2)); echo set-$kept", "set-42");
+  const first = await terminals.getByRole("link").textContent();
+  await page.getByRole("link", { name: "files", exact: true }).click();
+  await page.getByLabel("Upload").waitFor();
+  await page.getByRole("link", { name: "terminal", exact: true }).click();
+  await typed(page, "echo tab-$kept", "tab-42");
+  await page.keyboard.insertText("echo é😀-$kept"); // as input methods do
+  await typed(page, "", "é😀-42");
+  await terminals.getByRole("button", { name: "New terminal" }).click();
+  await terminals.getByRole("link").nth(1).waitFor();
+  await typed(page, "echo other-${kept:-none}", "other-none");
+  await stop();
+  await page.getByText("The connection is lost").waitFor();
+  await serve(new URL(url).host);
+  await page.getByText("The connection is lost").waitFor({ state: "detached" });
+  await typed(page, "echo again-${kept:-none}", "again-none");
+  await terminals.getByRole("link", { name: first, exact: true }).click();
+  await page.locator(".xterm-rows", { hasText: "tab-42" }).waitFor(); // what it printed before is shown again
+  await page.reload();
+  await typed(page, "echo load-$kept", "load-42");
+  const second = terminals.getByRole("link").nth(1);
+  await second.click();
+  await page.locator(".xterm-rows", { hasText: "again-none" }).waitFor();
+  await terminals.getByRole("button", { name: "End terminal" }).nth(1).click();
+  await second.waitFor({ state: "detached" });
+  await typed(page, "exit 3", "logout");
+  await page.getByText("The shell ended with 3").waitFor();
 });
 
 test("processes are live, whoever started them, and take signals", async () => {

@@ -618,6 +618,7 @@ class Sandbox:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         user: str | None = None,
+        keep: bool = False,
     ) -> Terminal:
         """Open a terminal (PTY).
 
@@ -628,27 +629,34 @@ class Sandbox:
             cwd: Where to run it; ``/workspace`` by default.
             env: More environment variables.
             user: Who runs it; ``user`` by default.
+            keep: Leave it running when the terminal is closed, for :meth:`join_terminal`.
+                Its process then has the tag ``kept``; a signal ends it.
         """
         line = command if command is None or isinstance(command, str) else shlex.join(command)
         params = {"command": line, "cols": cols, "rows": rows, "cwd": cwd, "user": user}
+        if keep:
+            params["keep"] = "true"
         params |= {f"env.{name}": value for name, value in (env or {}).items()}
         path = f"{self._path}/terminal"
         return Terminal(WebSocket.connect(self._client, path, params))
 
     @io.opens
-    def join_terminal(self, pid: int, *, from_offset: int = 0) -> Terminal:
-        """Open a terminal again whose connection broke, within a minute of that.
+    def join_terminal(
+        self, pid: int, *, from_offset: int = 0, keep: bool = False
+    ) -> Terminal:
+        """Open a terminal again that was kept, or whose connection broke within the last minute.
 
         Args:
             pid: Its process: :attr:`Terminal.pid`.
             from_offset: How many bytes of its output have arrived; the server sends those
                 behind it that it still holds.
+            keep: Leave it running when this terminal is closed.
 
         Raises:
             ProcessNotFoundError: It has been hung up, and is forgotten.
             ConflictError: The process has no terminal.
         """
-        params = {"process": pid, "from": from_offset}
+        params = {"process": pid, "from": from_offset} | ({"keep": "true"} if keep else {})
         path = f"{self._path}/terminal"
         return Terminal(WebSocket.connect(self._client, path, params))
 

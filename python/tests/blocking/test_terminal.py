@@ -30,7 +30,7 @@ def test_terminal(fake: FakeServer, sbx: Sandbox) -> None:
         ended.set()
 
     fake.sockets["terminal"] = shell
-    with sbx.terminal(["echo", "a b"], cols=100, rows=30, env={"A": "1"}) as terminal:
+    with sbx.terminal(["echo", "a b"], cols=100, rows=30, env={"A": "1"}, keep=True) as terminal:
         assert terminal.read() == b"$ "
         terminal.resize(120, 40)
         terminal.write("exit 3\n")
@@ -46,7 +46,7 @@ def test_terminal(fake: FakeServer, sbx: Sandbox) -> None:
     )
     assert ended.wait(60) and got[3] == (8, (1000).to_bytes(2, "big"))
     query = fake.calls("GET", "/terminal")[0].query
-    assert query == {"command": "echo 'a b'", "cols": "100", "rows": "30", "env.A": "1"}
+    assert query == {"command": "echo 'a b'", "cols": "100", "rows": "30", "env.A": "1", "keep": "true"}
     assert fake.calls("GET", "/terminal")[0].headers["authorization"].startswith("Bearer ")
 
 
