@@ -127,6 +127,9 @@ func (e ExecEvent) Bytes() ([]byte, error) {
 	return []byte(e.Data), nil
 }
 
+// MaxProcessPorts bounds the ports of one process.
+const MaxProcessPorts = 64
+
 // ProcessInfo describes a process: one started through the API or, when all are
 // listed, any.
 type ProcessInfo struct {
@@ -154,6 +157,8 @@ type ProcessInfo struct {
 	StartedAt   *time.Time `json:"started_at,omitempty"`
 	CPUSeconds  float64    `json:"cpu_seconds,omitempty"`
 	MemoryBytes int64      `json:"memory_bytes,omitempty"`
+	// Ports are the TCP ports on which it listens, sorted, at most MaxProcessPorts.
+	Ports []int `json:"ports,omitempty"`
 }
 
 // TerminalRequest opens a PTY.

@@ -19,7 +19,7 @@ func newProcesses(a *app) *cobra.Command {
 		Short: "List the commands that were started in a sandbox",
 		Long: `List commands that were started through the API, and are running or have ended
 with their output still buffered. With --all, also every process in the sandbox,
-and what it uses.`,
+what it uses, and the TCP ports on which it listens.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("`bothy ls` lists the sandboxes.", "name the sandbox whose processes to list")
@@ -54,13 +54,16 @@ func printProcesses(w io.Writer, list []bothy.ProcessInfo) {
 func printProcessTable(w io.Writer, list []bothy.ProcessInfo) {
 	rows := make([][]string, len(list))
 	for i, p := range list {
-		parent, cpu, memory := "-", "-", "-"
+		parent, cpu, memory, ports := "-", "-", "-", "-"
 		if p.Running {
 			parent, cpu, memory = strconv.Itoa(p.ParentPID), fmt.Sprintf("%.2f s", p.CPUSeconds), size(p.MemoryBytes)
 		}
-		rows[i] = []string{strconv.Itoa(p.PID), parent, orDash(p.User), processState(p), cpu, memory, commandLine(p.Command)}
+		if len(p.Ports) > 0 {
+			ports = strings.Trim(fmt.Sprint(p.Ports), "[]")
+		}
+		rows[i] = []string{strconv.Itoa(p.PID), parent, orDash(p.User), processState(p), cpu, memory, ports, commandLine(p.Command)}
 	}
-	table(w, []string{"PID", "PARENT", "USER", "STATE", "CPU", "MEMORY", "COMMAND"}, rows)
+	table(w, []string{"PID", "PARENT", "USER", "STATE", "CPU", "MEMORY", "PORTS", "COMMAND"}, rows)
 }
 
 func processState(p bothy.ProcessInfo) string {

@@ -179,7 +179,7 @@ func (w *World) AllProcesses(ctx context.Context, id string) ([]bothy.ProcessInf
 	began := Epoch
 	return append(all, bothy.ProcessInfo{
 		PID: 4001, Command: []string{"sleep", "60"}, User: "user", Running: true,
-		Unmanaged: true, ParentPID: 1, StartedAt: &began, CPUSeconds: 0.5, MemoryBytes: 1 << 20,
+		Unmanaged: true, ParentPID: 1, StartedAt: &began, CPUSeconds: 0.5, MemoryBytes: 1 << 20, Ports: []int{8000},
 	}), nil
 }
 

@@ -361,6 +361,7 @@ var Descriptions = map[string]fields{
 		"started_at":   field("With `all`: when it was started."),
 		"cpu_seconds":  field("With `all`: the CPU time that it has used."),
 		"memory_bytes": field("With `all`: the memory that it uses."),
+		"ports":        field("With `all`: the TCP ports on which it listens."),
 	},
 	"WaitRequest": {
 		"port":            field("Wait until a server accepts connections on this port of the sandbox's loopback.", between(1, 65535)),

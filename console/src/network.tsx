@@ -1,5 +1,5 @@
 /** What a sandbox tries to reach, and the links that reach it. */
-import type { NetworkDecision, NetworkPolicy, Sandbox } from "bothy";
+import type { Link, NetworkDecision, NetworkPolicy, ProcessInfo, Sandbox } from "bothy";
 import { useRef, useState } from "preact/hooks";
 import { networkText } from "./list";
 import { useStream } from "./stream";
@@ -34,8 +34,32 @@ export function NetworkTab({ sandbox, write, again }: { sandbox: Sandbox; write:
   );
 }
 
+/** The ports on which something in the sandbox listens, each with a button that opens it. */
+export function Listening({ sandbox, processes }: { sandbox: Sandbox; processes: ProcessInfo[] }) {
+  const [trouble, attempt] = useTrouble();
+  const [link, setLink] = useState<Link>();
+  const ports = new Map(processes.flatMap((p) => (p.ports ?? []).map((port): [number, ProcessInfo] => [port, p])));
+  const open = (port: number) => attempt(async () => {
+    const made = await sandbox.createLink(port);
+    setLink(made);
+    window.open(made.url, "_blank", "noopener,noreferrer");
+  });
+  if (ports.size === 0 && !trouble) return null;
+  return (
+    <div class="ports">
+      <ul aria-label="Listening ports">{[...ports].sort(([a], [b]) => a - b).map(([port, p]) => <li key={port}><b>{port}</b> <small>{nameOf(p)}</small> <Button label={`Open port ${port}`} work={() => open(port)}>Open</Button></li>)}</ul>
+      {link && <small>Opened <a href={link.url} target="_blank" rel="noopener noreferrer">{new URL(link.url).host}</a></small>}
+      <Trouble text={trouble} />
+    </div>
+  );
+}
+
+/** A program by its name, without its folder. */
+export const nameOf = (p: ProcessInfo) => p.command[0]!.split("/").at(-1)!;
+
 export function Ports({ sandbox, write }: { sandbox: Sandbox; write: boolean }) {
   const { value, trouble, again } = useRead(() => sandbox.links(), sandbox.id);
+  const { value: processes } = useRead(() => sandbox.processes({ all: true }), sandbox.id, 3);
   const [failed, attempt] = useTrouble();
   const [opened, setOpened] = useState("");
   const port = useRef<HTMLInputElement>(null);
@@ -47,6 +71,7 @@ export function Ports({ sandbox, write }: { sandbox: Sandbox; write: boolean }) 
     <>
       <Trouble text={failed || trouble} />
       {write && <div class="bar"><label>Port <input ref={port} type="number" min={1} max={65535} value="8000" /></label><Button kind="main" work={make}>Create link</Button></div>}
+      {write && processes && <Listening sandbox={sandbox} processes={processes} />}
       {opened && <p class="note">Open <a href={opened} target="_blank" rel="noopener noreferrer">{new URL(opened).host}</a></p>}
       {value?.length === 0 && <Empty><p>No links yet.</p><p>Create one above, or with <Command>{`bothy link create ${sandbox.id} 8000`}</Command></p></Empty>}
       {value && value.length > 0 && (

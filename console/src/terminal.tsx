@@ -1,6 +1,7 @@
 /** The terminals of a sandbox. Each runs on when its page is left, and is joined again by whoever opens it. */
 import type { ProcessInfo, Sandbox, Terminal } from "bothy";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { Listening, nameOf } from "./network";
 import { textOf } from "./server";
 import { A, Button, Empty, go, Trouble, useRead, useTrouble } from "./ui";
 
@@ -10,14 +11,16 @@ const readerKey = "screen-reader";
 const isAnswer = (text: string) => /^\x1b([\[\]P>?]|O[^A-D])/.test(text);
 
 async function run(sandbox: Sandbox, pid: number, reader: boolean, at: HTMLElement, stop: AbortSignal, paused: () => boolean, say: (text: string) => void): Promise<void> {
-  const [{ Terminal: XTerm }, { FitAddon }, { WebLinksAddon }] = await Promise.all([
-    import("@xterm/xterm"), import("@xterm/addon-fit"), import("@xterm/addon-web-links"), import("@xterm/xterm/css/xterm.css"),
+  const [{ Terminal: XTerm }, { FitAddon }, { WebLinksAddon }, { Unicode11Addon }] = await Promise.all([
+    import("@xterm/xterm"), import("@xterm/addon-fit"), import("@xterm/addon-web-links"), import("@xterm/addon-unicode11"), import("@xterm/xterm/css/xterm.css"),
   ]);
   if (stop.aborted) return;
-  const screen = new XTerm({ cursorBlink: true, fontSize: 13.5, scrollback: 5000, fontFamily: 'ui-monospace, SFMono-Regular, Menlo, "Liberation Mono", "DejaVu Sans Mono", monospace', screenReaderMode: reader, theme: { background: "#0c0e10" } });
+  const screen = new XTerm({ allowProposedApi: true, cursorBlink: true, fontSize: 13.5, scrollback: 5000, fontFamily: 'ui-monospace, SFMono-Regular, Menlo, "Liberation Mono", "DejaVu Sans Mono", monospace', screenReaderMode: reader, theme: { background: "#0c0e10" } });
   const fit = new FitAddon();
   screen.loadAddon(fit);
   screen.loadAddon(new WebLinksAddon());
+  screen.loadAddon(new Unicode11Addon());
+  screen.unicode.activeVersion = "11"; // emoji are two columns wide, as for the shell
   screen.open(at);
   fit.fit();
   let terminal: Terminal | undefined;
@@ -75,15 +78,13 @@ function Screen({ sandbox, pid, paused, reader, ended }: { sandbox: Sandbox; pid
   return <div role="group" aria-label={`Terminal ${pid}`}><p role="status" class="waits">{said}</p><div class="shell" ref={at} /></div>;
 }
 
-/** A program by its name, without its folder. */
-const nameOf = (p: ProcessInfo) => p.command[0]!.split("/").at(-1)!;
-
 export function TerminalTab({ sandbox, pid, paused }: { sandbox: Sandbox; pid: number; paused: boolean }) {
   const old = useRef<ProcessInfo[]>();
-  const { value: open, trouble, again } = useRead(async () => {
-    if (!paused) old.current = (await sandbox.processes()).filter((p) => p.running && p.tag === "kept"); // asking would wake it
+  const { value: processes, trouble, again } = useRead(async () => {
+    if (!paused) old.current = await sandbox.processes({ all: true }); // asking would wake it
     return old.current;
   }, sandbox.id, 3);
+  const open = processes?.filter((p) => p.running && p.tag === "kept");
   const [failed, attempt] = useTrouble();
   const [reader, setReader] = useState(localStorage.getItem(readerKey) === "on");
   const path = (to: number) => `sandboxes/${sandbox.id}/terminal/${to}`;
@@ -106,7 +107,7 @@ export function TerminalTab({ sandbox, pid, paused }: { sandbox: Sandbox; pid: n
     begun.current = true;
     if (open.length > 0) go(path(open[0]!.pid), true);
     else void add(true);
-  }, [open, pid]);
+  }, [processes, pid]);
   const change = (on: boolean) => {
     localStorage.setItem(readerKey, on ? "on" : "off");
     setReader(on);
@@ -120,6 +121,7 @@ export function TerminalTab({ sandbox, pid, paused }: { sandbox: Sandbox; pid: n
         ))}<Button kind="quiet" title="New terminal" label="New terminal" work={() => add()}>+</Button></nav>
         <label><input type="checkbox" checked={reader} onChange={(e) => change(e.currentTarget.checked)} /> For a screen reader</label>
       </div>
+      {processes && <Listening sandbox={sandbox} processes={processes} />}
       {pid > 0 && <Screen key={`${pid} ${reader}`} sandbox={sandbox} pid={pid} paused={paused} reader={reader} ended={() => void again()} />}
       {pid === 0 && open?.length === 0 && <Empty><p>No terminal is open.</p></Empty>}
       {Number.isNaN(pid) && !failed && <p role="status" class="waits">Opening a terminal…</p>}

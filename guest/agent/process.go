@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net/http"
@@ -51,6 +52,7 @@ func (s *processService) addTable(res *processpb.ListResponse) error {
 		}
 	}
 	names := s.a.accounts.Names()
+	listening := procfs.Listening()
 	booted := time.Now().Add(-time.Duration(procfs.Uptime() * float64(time.Second)))
 	for _, x := range table {
 		p := commands[uint32(x.PID)]
@@ -59,6 +61,11 @@ func (s *processService) addTable(res *processpb.ListResponse) error {
 			res.Processes = append(res.Processes, p)
 		}
 		p.Parent, p.MemoryBytes, p.CpuMs = uint32(x.PPID), x.RSSBytes, x.CPUTicks*10
+		for _, port := range procfs.Ports(x.PID, listening) {
+			if len(p.Ports) < 2*bothy.MaxProcessPorts {
+				p.Ports = binary.BigEndian.AppendUint16(p.Ports, port)
+			}
+		}
 		p.StartedUnixMs = booted.Add(time.Duration(x.StartTicks) * 10 * time.Millisecond).UnixMilli()
 	}
 	return nil

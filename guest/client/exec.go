@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -181,7 +182,7 @@ func (c *Client) processes(ctx context.Context, req *processpb.ListRequest) ([]b
 			Cwd: p.GetConfig().GetCwd(), Env: p.GetConfig().GetEnvs(), User: p.User, Tag: p.GetTag(),
 			Terminal: p.Terminal, Running: p.Running, TimedOut: p.TimedOut, OOMKilled: p.OomKilled,
 			OutputStart: p.OutputStart, OutputEnd: p.OutputEnd,
-			Unmanaged: p.Unmanaged, ParentPID: int(p.Parent), CPUSeconds: float64(p.CpuMs) / 1000, MemoryBytes: p.MemoryBytes,
+			Unmanaged: p.Unmanaged, ParentPID: int(p.Parent), CPUSeconds: float64(p.CpuMs) / 1000, MemoryBytes: p.MemoryBytes, Ports: portsOf(p.Ports),
 		}
 		if p.StartedUnixMs > 0 {
 			at := time.UnixMilli(p.StartedUnixMs).UTC()
@@ -193,6 +194,14 @@ func (c *Client) processes(ctx context.Context, req *processpb.ListRequest) ([]b
 		}
 	}
 	return list, nil
+}
+
+// portsOf decodes ports, of which a guest may send any number.
+func portsOf(b []byte) (ports []int) {
+	for ; len(b) >= 2 && len(ports) < bothy.MaxProcessPorts; b = b[2:] {
+		ports = append(ports, int(binary.BigEndian.Uint16(b)))
+	}
+	return ports
 }
 
 // Stdin writes to a background process; eof closes its input after that. It

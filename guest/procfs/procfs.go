@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -160,6 +161,63 @@ func ReadMemory() (Memory, error) {
 	return m, nil
 }
 
+const (
+	// maxSockets limits what is read of a table of sockets, and maxFiles the open files of a process that are looked at.
+	maxSockets = 1 << 20
+	maxFiles   = 4096
+	listens    = "0A" // the state of a socket that listens
+)
+
+// Listening returns the TCP ports on which sockets listen, by the numbers of the sockets.
+func Listening() map[string]uint16 {
+	all := map[string]uint16{}
+	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		if b, err := readUpTo(name, maxSockets); err == nil {
+			parseSockets(b, all)
+		}
+	}
+	return all
+}
+
+func parseSockets(b []byte, all map[string]uint16) {
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 10 || f[3] != listens || f[9] == "0" {
+			continue
+		}
+		_, hex, _ := strings.Cut(f[1], ":")
+		if port, err := strconv.ParseUint(hex, 16, 16); err == nil && port != 0 {
+			all[f[9]] = uint16(port)
+		}
+	}
+}
+
+// Ports returns which of the sockets that listen a process has open: their ports, sorted.
+func Ports(pid int, listening map[string]uint16) (ports []uint16) {
+	if len(listening) == 0 {
+		return nil
+	}
+	folder := "/proc/" + strconv.Itoa(pid) + "/fd"
+	d, err := os.Open(folder)
+	if err != nil {
+		return nil // it has ended
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(maxFiles)
+	for _, name := range names {
+		to, err := os.Readlink(folder + "/" + name)
+		if err != nil {
+			continue
+		}
+		number, found := strings.CutPrefix(strings.TrimSuffix(to, "]"), "socket:[")
+		if port := listening[number]; found && port != 0 {
+			ports = append(ports, port)
+		}
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports)
+}
+
 // Ticks is the clock of StartTicks.
 func Ticks() int64 { return int64(Uptime()*100 + 0.5) }
 
@@ -178,11 +236,13 @@ func read(pid int, name string) ([]byte, error) {
 	return readFile("/proc/" + strconv.Itoa(pid) + "/" + name)
 }
 
-func readFile(name string) ([]byte, error) {
+func readFile(name string) ([]byte, error) { return readUpTo(name, maxRead) }
+
+func readUpTo(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxRead))
+	return io.ReadAll(io.LimitReader(f, limit))
 }

@@ -1,7 +1,9 @@
 package procfs
 
 import (
+	"net"
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -45,6 +47,24 @@ func TestThisProcessIsListed(t *testing.T) {
 		}
 	}
 	t.Error("this process is not in the table")
+}
+
+func TestPortsOfThisProcess(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Log(err) // no IPv6
+			continue
+		}
+		port := uint16(l.Addr().(*net.TCPAddr).Port)
+		if got := Ports(os.Getpid(), Listening()); !slices.Contains(got, port) {
+			t.Errorf("%s: %d is not among %v", address, port, got)
+		}
+		l.Close()
+		if got := Ports(os.Getpid(), Listening()); slices.Contains(got, port) {
+			t.Errorf("%s: %d is still among %v", address, port, got)
+		}
+	}
 }
 
 func TestEnv(t *testing.T) {

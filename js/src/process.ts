@@ -31,6 +31,8 @@ export interface ProcessInfo {
   cpuSeconds?: number;
   /** The memory that it uses. */
   memoryBytes?: number;
+  /** The TCP ports on which it listens. */
+  ports?: number[];
 }
 
 const signals = {

@@ -380,6 +380,7 @@ class ProcessInfo:
         started_at: When it was started.
         cpu_seconds: The CPU time that it has used.
         memory_bytes: The memory that it uses.
+        ports: The TCP ports on which it listens.
     """
 
     pid: int
@@ -400,6 +401,7 @@ class ProcessInfo:
     started_at: datetime | None = None
     cpu_seconds: float = 0.0
     memory_bytes: int = 0
+    ports: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

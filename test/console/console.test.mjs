@@ -222,7 +222,13 @@ test("terminals last: over another page, a reload and the server's restart", asy
   await page.locator(".xterm-rows", { hasText: "again-none" }).waitFor();
   await terminals.getByRole("button", { name: "End terminal" }).nth(1).click();
   await second.waitFor({ state: "detached" });
-  await typed(page, "exit 3", "logout");
+  await typed(page, "mkdir /tmp/seen; echo '<h1>seen</h1>' >/tmp/seen/index.html; python3 -m http.server -d /tmp/seen 8123 >/dev/null 2>&1 &", "1]");
+  const [opened] = await Promise.all([page.context().waitForEvent("page"), page.getByRole("button", { name: "Open port 8123" }).click()]);
+  await opened.getByRole("heading", { name: "seen" }).waitFor();
+  await opened.close();
+  await accessible(page);
+  await picture(page, "terminals");
+  await typed(page, "kill %1; wait; exit 3", "logout");
   await page.getByText("The shell ended with 3").waitFor();
 });
 

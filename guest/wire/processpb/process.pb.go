@@ -262,6 +262,8 @@ type ProcessInfo struct {
 	StartedUnixMs int64  `protobuf:"varint,110,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
 	CpuMs         int64  `protobuf:"varint,111,opt,name=cpu_ms,json=cpuMs,proto3" json:"cpu_ms,omitempty"`
 	MemoryBytes   int64  `protobuf:"varint,112,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// The TCP ports on which it listens, in two bytes each, the high one first.
+	Ports         []byte `protobuf:"bytes,113,opt,name=ports,proto3" json:"ports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -406,6 +408,13 @@ func (x *ProcessInfo) GetMemoryBytes() int64 {
 		return x.MemoryBytes
 	}
 	return 0
+}
+
+func (x *ProcessInfo) GetPorts() []byte {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
 }
 
 type ListResponse struct {
@@ -1994,7 +2003,7 @@ const file_guest_wire_processpb_process_proto_rawDesc = "" +
 	"\x04_cwd\"5\n" +
 	"\vListRequest\x12\x10\n" +
 	"\x03all\x18d \x01(\bR\x03all\x12\x14\n" +
-	"\x05table\x18e \x01(\bR\x05table\"\xfe\x03\n" +
+	"\x05table\x18e \x01(\bR\x05table\"\x94\x04\n" +
 	"\vProcessInfo\x12.\n" +
 	"\x06config\x18\x01 \x01(\v2\x16.process.ProcessConfigR\x06config\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x15\n" +
@@ -2013,7 +2022,8 @@ const file_guest_wire_processpb_process_proto_rawDesc = "" +
 	"\x06parent\x18m \x01(\rR\x06parent\x12&\n" +
 	"\x0fstarted_unix_ms\x18n \x01(\x03R\rstartedUnixMs\x12\x15\n" +
 	"\x06cpu_ms\x18o \x01(\x03R\x05cpuMs\x12!\n" +
-	"\fmemory_bytes\x18p \x01(\x03R\vmemoryBytesB\x06\n" +
+	"\fmemory_bytes\x18p \x01(\x03R\vmemoryBytes\x12\x14\n" +
+	"\x05ports\x18q \x01(\fR\x05portsB\x06\n" +
 	"\x04_tagB\f\n" +
 	"\n" +
 	"_exit_code\"B\n" +
