@@ -1,5 +1,5 @@
 /** The sandboxes, kept true by the stream of events; only the rows in sight are drawn. */
-import type { Network, NetworkMode, OnHostLoss, SandboxInfo, SandboxMetrics, Secret, Size } from "bothy";
+import type { Network, NetworkMode, OnHostLoss, Sandbox, SandboxInfo, SandboxMetrics, Secret, Size } from "bothy";
 import { Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bothy, isLive, type Login, may } from "./server";
@@ -112,6 +112,15 @@ export function SandboxList({ login }: { login: Login }) {
     };
     await Promise.all(Array.from({ length: 8 }, some));
   });
+  const press = (key: string, { id, name, state }: SandboxInfo) => {
+    const act = (work: (s: Sandbox) => Promise<unknown>) => void attempt(async () => work(await bothy.sandboxes.get(id)));
+    const keys: Record<string, () => void> = {
+      t: () => go(`sandboxes/${id}/terminal`), f: () => act((s) => s.fork(1)), p: () => act((s) => (state === "paused" ? s.resume() : s.pause())),
+      x: () => confirm(`Terminate ${name ?? id}?`) && act((s) => s.terminate()),
+    };
+    keys[key]?.();
+    return key in keys;
+  };
   const chip = (value: string, name: string) => <button key={name} type="button" aria-pressed={state === value} onClick={() => setState(state === value ? "" : value)}>{name}</button>;
   const waits = ended ? !past.value && !past.trouble : !ready && !trouble;
   return (
@@ -129,7 +138,7 @@ export function SandboxList({ login }: { login: Login }) {
       {waits && <p class="waits" role="status">Reading the list…</p>}
       {ready && !ended && all.size === 0 && <Empty><p>No sandbox is running.</p><p>Make one above, or with <Command>bothy create --template python-3.12</Command></p></Empty>}
       {!waits && rows.length === 0 && (ended || all.size > 0) && <Empty><p>{ended && !filter ? "There are no ended sandboxes." : "No sandbox matches."}</p></Empty>}
-      {rows.length > 0 && <Rows rows={rows} use={use} ended={ended} sort={sort} setSort={setSort} chosen={chosen} choose={write && !ended ? setChosen : undefined} />}
+      {rows.length > 0 && <Rows rows={rows} use={use} ended={ended} sort={sort} setSort={setSort} chosen={chosen} choose={write && !ended ? setChosen : undefined} press={write && !ended ? press : undefined} />}
     </main>
   );
 }
@@ -144,7 +153,7 @@ class Row extends Component<RowProps> {
   }
   override render({ of: s, use: m, ended, chosen, toggle }: RowProps) {
     return (
-      <tr class={chosen ? "row chosen" : "row"}>
+      <tr class={chosen ? "row chosen" : "row"} data-id={s.id}>
         <td>{toggle && <input type="checkbox" aria-label={`Choose ${s.id}`} checked={chosen} onChange={() => toggle(s.id)} />}</td>
         <td><A to={`sandboxes/${s.id}`}>{s.name ? <>{s.name} <small>{s.id}</small></> : s.id}</A></td>
         <td><span class={`state ${s.state}`}>{s.ended ? s.ended.reason.replaceAll("_", " ") : s.state}</span></td><td title={s.template}>{s.template}</td><td>{s.engine}</td>
@@ -158,9 +167,9 @@ class Row extends Component<RowProps> {
   }
 }
 
-interface RowsProps { rows: SandboxInfo[]; use: Use; ended: boolean; sort: string; setSort: (s: string) => void; chosen: Set<string>; choose?: (s: Set<string>) => void }
+interface RowsProps { rows: SandboxInfo[]; use: Use; ended: boolean; sort: string; setSort: (s: string) => void; chosen: Set<string>; choose?: (s: Set<string>) => void; press?: (key: string, of: SandboxInfo) => boolean }
 
-function Rows({ rows, use, ended, sort, setSort, chosen, choose }: RowsProps) {
+function Rows({ rows, use, ended, sort, setSort, chosen, choose, press }: RowsProps) {
   const frame = useRef<HTMLDivElement>(null);
   const [step, setStep] = useState(0); // in tens, so that not each movement draws anew
   const first = Math.max(0, Math.min(step * 10 - 15, rows.length - drawn));
@@ -172,6 +181,13 @@ function Rows({ rows, use, ended, sort, setSort, chosen, choose }: RowsProps) {
   };
   const latest = useRef(toggle);
   latest.current = toggle;
+  const pressed = (e: KeyboardEvent) => {
+    const row = (e.target as HTMLElement).closest<HTMLElement>("a")?.closest<HTMLElement>("tr.row"), of = row && rows.find((s) => s.id === row.dataset.id);
+    if (!of || e.ctrlKey || e.metaKey || e.altKey) return;
+    const to = e.key === "ArrowDown" ? row.nextElementSibling : e.key === "ArrowUp" ? row.previousElementSibling : undefined;
+    if (to) to.querySelector<HTMLElement>("td a")?.focus();
+    if (to || press?.(e.key, of)) e.preventDefault();
+  };
   const [toggleLatest] = useState(() => (id: string) => latest.current(id));
   const every = rows.length > 0 && rows.every((s) => chosen.has(s.id));
   const head = (name: string, kind?: string) => (
@@ -180,7 +196,7 @@ function Rows({ rows, use, ended, sort, setSort, chosen, choose }: RowsProps) {
     </th>
   );
   return (
-    <div class="frame" ref={frame} tabIndex={0} role="region" aria-label="Sandboxes" onScroll={() => setStep(Math.floor(frame.current!.scrollTop / rowHeight / 10))}>
+    <div class="frame" ref={frame} tabIndex={0} role="region" aria-label="Sandboxes" onKeyDown={pressed} onScroll={() => setStep(Math.floor(frame.current!.scrollTop / rowHeight / 10))}>
       <table class="list">
         <thead><tr>
           <th>{choose ? <input type="checkbox" aria-label="Choose all" checked={every} onChange={() => choose(every ? new Set() : new Set(rows.map((s) => s.id)))} /> : <span class="hidden">Choose</span>}</th>

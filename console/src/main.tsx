@@ -5,6 +5,7 @@ import { Home } from "./home";
 import { HostPage } from "./host";
 import { Keys } from "./keys";
 import { SandboxList } from "./list";
+import { Palette } from "./palette";
 import { Projects } from "./projects";
 import { SandboxPage } from "./sandbox";
 import { type Login, logIn, logOut, may, textOf, whoAmI } from "./server";
@@ -102,6 +103,7 @@ function App() {
       <header>
         <a class="brand" href="/console/" onClick={(e) => (e.preventDefault(), go(""))}><Mark />Bothy</a>
         <nav aria-label="Pages">{rooms.map((r) => <A key={r} to={r} current={(at[0] ?? "") === r}>{r || "home"}</A>)}<a href="/docs">API</a></nav>
+        <Palette login={login} rooms={rooms} at={at} />
         <span class="who"><b>{login.project}</b>{login.token_name && ` · ${login.token_name}`}{!may(login, "sandboxes:write") && " · read only"}</span>
         <button type="button" class="quiet" onClick={() => void logOut().then(() => (setSaid(""), setLogin(null)))}>Log out</button>
       </header>

@@ -232,6 +232,40 @@ test("terminals last: over another page, a reload and the server's restart", asy
   await page.getByText("The shell ended with 3").waitFor();
 });
 
+test("Ctrl+K leads to sandboxes, pages and actions, and rows have keys", async () => {
+  const { id } = await call(admin, "POST", "/v1/sandboxes", { template: "python-3.12-bare", name: "sought" });
+  const p = await visitor(admin, "");
+  const search = p.getByRole("combobox", { name: "Search" });
+  const choose = async (words, name) => {
+    await p.keyboard.press("Control+k");
+    await search.pressSequentially(words);
+    await p.getByRole("option", { name, selected: true }).waitFor();
+    await p.keyboard.press("Enter");
+    await search.waitFor({ state: "detached" });
+  };
+  await p.keyboard.press("Control+k");
+  await p.getByRole("option", { name: `sought ${id}` }).waitFor();
+  await accessible(p);
+  await picture(p, "search");
+  await p.keyboard.press("Escape");
+  await search.waitFor({ state: "detached" });
+  await choose("audit", "Audit");
+  await p.getByRole("heading", { name: "Audit" }).waitFor();
+  await choose("sought", `sought ${id}`);
+  await p.waitForURL(`**/sandboxes/${id}`);
+  await choose("pause sou", "Pause sought");
+  await p.getByText("It is paused").waitFor();
+  await p.goto(`${url}/console/sandboxes`);
+  await p.getByRole("link", { name: id }).focus();
+  await p.keyboard.press("p");
+  await p.locator("tr.row", { hasText: id }).getByText("running").waitFor();
+  await p.keyboard.press("ArrowDown");
+  await p.waitForFunction((was) => !document.activeElement.textContent.includes(was) && document.activeElement.closest("tr.row"), id);
+  await choose("terminate sought", "Terminate sought");
+  await p.getByRole("link", { name: id }).waitFor({ state: "detached" });
+  await p.context().close();
+});
+
 test("processes are live, whoever started them, and take signals", async () => {
   await page.goto(`${url}/console/sandboxes/${box}/processes`);
   await page.getByText("Ended", { exact: true }).waitFor(); // what was typed above
