@@ -19,6 +19,7 @@ type app struct {
 	stdout, stderr io.Writer
 
 	url     string
+	profile string
 	key     string
 	json    bool
 	noColor bool

@@ -54,6 +54,7 @@ Start with:
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "`URL` of the server (default $BOTHY_URL, then the credentials file)")
+	flags.StringVar(&a.profile, "profile", "", "`name` of another server's credentials (default $BOTHY_PROFILE); see bothy profile")
 	flags.BoolVar(&a.json, "json", false, "print exactly what the API returned")
 	flags.VarP((*format)(&a.json), "output", "o", "`format` of what is printed: json or table")
 	flags.BoolVar(&a.noColor, "no-color", false, "print without colours (also $NO_COLOR)")
@@ -103,10 +104,10 @@ type room struct {
 func rooms() []room {
 	return []room{
 		{"Sandboxes", []func(*app) *cobra.Command{newRun, newCreate, newList, newGet, newUpdate, newRemove, newPause, newResume, newRestart, newSnapshot, newSnapshots, newFork, newRollback}},
-		{"Files and code", []func(*app) *cobra.Command{newExec, newShell, newShells, newWait, newCode, newContext, newCopy, newFiles, newProcesses, newProcess, newLogs, newMetrics}},
+		{"Files and code", []func(*app) *cobra.Command{newExec, newShell, newShells, newWait, newCode, newContext, newCopy, newFiles, newProcesses, newProcess, newLogs, newMetrics, newTop}},
 		{"Templates", []func(*app) *cobra.Command{newTemplate}},
 		{"Network", []func(*app) *cobra.Command{newNetwork, newSSH, newSSHConfig, newForward, newLink, newOpen}},
 		{"Agents", []func(*app) *cobra.Command{newAgent, newAgents, newACP, newMCP, newE2B}},
-		{"Server", []func(*app) *cobra.Command{newUp, newDown, newConsole, newDoctor, newServe, newMigrate, newHost, newMove, newToken, newProject, newUsage, newBudget, newAudit, newEvents, newWebhook, newLimits, newBench, newVersion, newManual}},
+		{"Server", []func(*app) *cobra.Command{newUp, newDown, newConsole, newDoctor, newServe, newMigrate, newHost, newMove, newToken, newProject, newUsage, newBudget, newAudit, newEvents, newWebhook, newLimits, newProfile, newBench, newVersion, newManual}},
 	}
 }

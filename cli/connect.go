@@ -26,8 +26,17 @@ func (a *app) connect() (*session, error) {
 	return newSession(client.New(c.URL, c.APIKey, options...)), nil
 }
 
-// credentials finds the URL and the key: in the flags, then the environment, then the file.
+// credentials finds the URL and the key: in the flags, then the environment, then the file of the
+// profile, or else the one that `bothy up` writes. A profile that a flag names comes before the
+// environment.
 func (a *app) credentials() (client.Credentials, error) {
+	if a.profile != "" && a.key == "" {
+		c, err := client.LoadProfile(a.profile)
+		if err == nil && a.url != "" && !sameURL(a.url, c.URL) {
+			err = usagef("Leave one of them out.", "--url is not that of the profile %s", a.profile)
+		}
+		return c, err
+	}
 	c := client.Credentials{URL: firstOf(a.url, os.Getenv("BOTHY_URL")), APIKey: firstOf(a.key, os.Getenv("BOTHY_API_KEY"))}
 	if c.URL != "" && c.APIKey != "" {
 		return c, nil
@@ -35,6 +44,12 @@ func (a *app) credentials() (client.Credentials, error) {
 	path, err := client.CredentialsPath()
 	if err != nil {
 		return c, err
+	}
+	if name := os.Getenv("BOTHY_PROFILE"); name != "" {
+		if _, err := client.LoadProfile(name); err != nil {
+			return c, err
+		}
+		path, _ = client.ProfilePath(name)
 	}
 	stored, err := readCredentials(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

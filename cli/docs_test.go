@@ -35,6 +35,7 @@ sizes as in 512m or 2g; a bare number is seconds, or MiB. On a terminal tables h
 are cut to its width; in a pipe they are whole.
 
 The server's URL and the key come from ` + "`--url`, `BOTHY_URL` and `BOTHY_API_KEY`" + `,
+from the profile of ` + "`--profile` or `BOTHY_PROFILE`" + `,
 or else from ` + "`~/.config/bothy/credentials.json`, which `bothy up` and `bothy serve`" + ` write
 (below ` + "`$XDG_CONFIG_HOME`" + ` if that is set).
 Errors go to standard error as ` + "`bothy: what is wrong`" + ` and, usually, a line

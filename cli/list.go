@@ -76,19 +76,39 @@ const watchInterval = 2 * time.Second
 
 // watchList prints the list again and again until ctx ends; on a terminal in its place.
 func (a *app) watchList(ctx context.Context, s *session, filter bothy.SandboxFilter, quiet bool) error {
-	for {
-		if to, drawn := a.screen().(screen); drawn && !a.json && !quiet {
+	if to, drawn := a.screen().(screen); drawn && !a.json && !quiet {
+		return a.watch(ctx, to, func(w io.Writer) error {
 			all, err := allSandboxes(ctx, s, filter)
-			if err != nil {
-				return watched(ctx, err)
-			}
-			var page bytes.Buffer
-			to.Writer = &page
-			printSandboxes(to, all)
-			// Each line is cleared to its end, and then what is below: so nothing flickers.
-			fmt.Fprint(a.stdout, "\x1b[H"+strings.ReplaceAll(page.String(), "\n", "\x1b[K\n")+"\x1b[J")
-		} else if err := a.list(ctx, s, filter, quiet); err != nil {
-			return watched(ctx, err)
+			printSandboxes(w, all)
+			return err
+		})
+	}
+	return again(ctx, func() error { return a.list(ctx, s, filter, quiet) })
+}
+
+// watch draws a page in its place again and again until ctx ends.
+func (a *app) watch(ctx context.Context, to screen, draw func(io.Writer) error) error {
+	return again(ctx, func() error {
+		var page bytes.Buffer
+		to.Writer = &page
+		if err := draw(to); err != nil {
+			return err
+		}
+		// Each line is cleared to its end, and then what is below: so nothing flickers.
+		_, err := fmt.Fprint(a.stdout, "\x1b[H"+strings.ReplaceAll(page.String(), "\n", "\x1b[K\n")+"\x1b[J")
+		return err
+	})
+}
+
+// again does something every two seconds until it fails or ctx ends.
+func again(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		switch {
+		case ctx.Err() != nil: // Ctrl-C, which may have ended the last call
+			return nil
+		case err != nil:
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -96,14 +116,6 @@ func (a *app) watchList(ctx context.Context, s *session, filter bothy.SandboxFil
 		case <-time.After(watchInterval):
 		}
 	}
-}
-
-// watched is no error where Ctrl-C has ended the last call.
-func watched(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // list prints one page with --json, as the API does, and all pages otherwise.

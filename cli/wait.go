@@ -18,7 +18,7 @@ func newWait(a *app) *cobra.Command {
 		Long: `Wait until a server listens on a port, a URL is answered, a line is written to
 the output of a command or to a file, or, with --pid alone, until a process ends.
 With --pid, the end of that process ends the wait.`,
-		Example: `  bothy wait sbx4f2a --port 8000
+		Example: `  bothy wait sbx4f2a --port 8000 --timeout 5m
   bothy wait sbx4f2a --url http://localhost:8000/health --pid 214
   bothy wait sbx4f2a --log 'listening on' --pid 214
   bothy wait sbx4f2a --pid 214`,
@@ -32,7 +32,7 @@ With --pid, the end of that process ends the wait.`,
 	flags.BoolVar(&req.Regex, "regex", false, "with --log, the text is a regular expression")
 	flags.StringVar(&req.Path, "file", "", "with --log, the `file` to search, which need not exist yet")
 	flags.IntVar(&req.PID, "pid", 0, "the `process` whose output or end is waited for")
-	flags.Float64Var(&req.TimeoutSeconds, "timeout", 0, "`seconds` after which to stop waiting, 600 at most (default 60)")
+	fractionVar(flags, &req.TimeoutSeconds, "timeout", "`time` after which to stop waiting, as in 90s or 5m, 10m at most (default 1m)")
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		r, err := s.exec.Wait(ctx, args[0], req)
 		if err != nil {

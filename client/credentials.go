@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/bothy-dev/bothy"
@@ -36,13 +37,26 @@ func CredentialsPath() (string, error) {
 	return filepath.Join(home, ".config", name), nil
 }
 
-// LoadCredentials uses BOTHY_URL and BOTHY_API_KEY, and takes whatever is missing from the file;
-// but the file's key is only used for the file's server. Without any key the error is
-// CodeUnauthenticated.
+var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// ProfilePath is the file of a profile, the credentials of another server: bothy/profiles/NAME.json
+// in the same folder.
+func ProfilePath(name string) (string, error) {
+	if !profileName.MatchString(name) {
+		return "", bothy.Errorf(bothy.CodeInvalid, "%q is not the name of a profile", name).
+			WithHint("Use letters, digits, dots, dashes and underscores.")
+	}
+	path, err := CredentialsPath()
+	return filepath.Join(filepath.Dir(path), "profiles", name+".json"), err
+}
+
+// LoadCredentials uses BOTHY_URL and BOTHY_API_KEY, and takes whatever is missing from the file, or
+// from that of the profile that BOTHY_PROFILE names; but the file's key is only used for the file's
+// server. Without any key the error is CodeUnauthenticated.
 func LoadCredentials() (Credentials, error) {
 	c := Credentials{URL: os.Getenv("BOTHY_URL"), APIKey: os.Getenv("BOTHY_API_KEY")}
 	if c.URL == "" || c.APIKey == "" {
-		stored, err := readCredentials()
+		stored, err := storedCredentials()
 		if err != nil && c.APIKey == "" {
 			return c, err
 		}
@@ -65,16 +79,40 @@ func LoadCredentials() (Credentials, error) {
 
 func sameServer(a, b string) bool { return strings.TrimRight(a, "/") == strings.TrimRight(b, "/") }
 
-// readCredentials returns nothing, and no error, if there is no file.
-func readCredentials() (Credentials, error) {
-	var c Credentials
+// storedCredentials returns nothing, and no error, if there is no file.
+func storedCredentials() (Credentials, error) {
+	if name := os.Getenv("BOTHY_PROFILE"); name != "" {
+		return LoadProfile(name)
+	}
 	path, err := CredentialsPath()
 	if err != nil {
-		return c, err
+		return Credentials{}, err
 	}
-	text, err := os.ReadFile(path)
+	c, err := readCredentials(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
+	}
+	return c, err
+}
+
+// LoadProfile reads the credentials of a profile.
+func LoadProfile(name string) (Credentials, error) {
+	path, err := ProfilePath(name)
+	if err != nil {
+		return Credentials{}, err
+	}
+	c, err := readCredentials(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = bothy.Errorf(bothy.CodeUnauthenticated, "there is no profile %q", name).
+			WithHint("`bothy profile ls` lists them, and `bothy profile add` makes one.").Because(err)
+	}
+	return c, err
+}
+
+func readCredentials(path string) (c Credentials, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, err
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &c)
@@ -92,6 +130,19 @@ func SaveCredentials(c Credentials) error {
 	if err != nil {
 		return err
 	}
+	return save(path, c)
+}
+
+// SaveProfile does the same for a profile.
+func SaveProfile(name string, c Credentials) error {
+	path, err := ProfilePath(name)
+	if err != nil {
+		return err
+	}
+	return save(path, c)
+}
+
+func save(path string, c Credentials) error {
 	text, err := json.MarshalIndent(c, "", "  ")
 	if err == nil {
 		err = secretfile.Write(path, append(text, '\n'))

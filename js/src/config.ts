@@ -27,10 +27,13 @@ async function credentialsFile(): Promise<{ path: string; text: string } | undef
   const xdg = environment("XDG_CONFIG_HOME");
   // A relative path counts as none, as the specification of the variable has it.
   const folder = xdg?.startsWith("/") ? xdg : `${os.homedir()}/.config`;
-  const path = `${folder}/bothy/credentials.json`;
+  const profile = environment("BOTHY_PROFILE");
+  if (profile && !/^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/.test(profile)) throw noProfile(profile);
+  const path = `${folder}/bothy/${profile ? `profiles/${profile}` : "credentials"}.json`;
   try {
     return { path, text: await fs.readFile(path, "utf8") };
   } catch {
+    if (profile) throw noProfile(profile);
     return undefined;
   }
 }
@@ -61,6 +64,8 @@ function checkUrl(given: string): string {
   return url.replace(/\/+$/, "");
 }
 
+const noProfile = (name: string) => new CredentialsError({ code: "no_credentials", detail: `there is no profile ${JSON.stringify(name)}.`, hint: "`bothy profile ls` lists those of BOTHY_PROFILE." });
+
 function missing(): CredentialsError {
   return new CredentialsError({
     code: "no_credentials",
@@ -71,7 +76,7 @@ function missing(): CredentialsError {
 
 /**
  * Finds the credentials: explicit options first, then the environment, then the
- * file that `bothy up` writes. The file's key is used only with the file's URL,
+ * file of the profile that BOTHY_PROFILE names, or else that `bothy up` writes. The file's key is used only with the file's URL,
  * so that a key never travels to another server than its own.
  */
 export async function findCredentials(options: Partial<Credentials>): Promise<Credentials> {

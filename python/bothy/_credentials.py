@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,17 @@ def credentials_path() -> Path:
 
 def _stored() -> dict[str, str]:
     path = credentials_path()
+    profile = os.environ.get("BOTHY_PROFILE")
+    if profile:
+        path = path.parent / "profiles" / f"{profile}.json"
     try:
+        if profile and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", profile):
+            raise FileNotFoundError(profile)
         content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if profile:
+            hint = "`bothy profile ls` lists those that BOTHY_PROFILE can name."
+            raise CredentialsError(f"there is no profile {profile!r}", hint=hint) from error
         return {}
     except (OSError, ValueError) as error:
         raise CredentialsError(f"{path} cannot be read: {error}", hint=_HINT) from error

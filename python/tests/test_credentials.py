@@ -16,6 +16,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("BOTHY_URL", raising=False)
     monkeypatch.delenv("BOTHY_API_KEY", raising=False)
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("BOTHY_PROFILE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
 
@@ -83,3 +84,17 @@ def test_key_is_never_shown(home: Path) -> None:
     client = Client("http://127.0.0.1:1", "bothy_hush")
     assert "hush" not in repr(client) + repr(client._credentials)
     assert client.url == "http://127.0.0.1:1"
+
+
+def test_profile(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(home, json.dumps({"url": "http://127.0.0.1:1", "api_key": "file"}))
+    profiles = home / ".config" / "bothy" / "profiles"
+    profiles.mkdir()
+    (profiles / "work.json").write_text(json.dumps({"url": "https://work.test", "api_key": "w"}))
+    monkeypatch.setenv("BOTHY_PROFILE", "work")
+    found = find_credentials()
+    assert (found.url, found.api_key) == ("https://work.test", "w")
+    for name in ["other", "../credentials"]:
+        monkeypatch.setenv("BOTHY_PROFILE", name)
+        with pytest.raises(CredentialsError, match="there is no profile"):
+            find_credentials()

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, test } from "node:test";
 import { Bothy, CredentialsError, type BothyError } from "bothy";
 import { findCredentials } from "#internal/config.js";
 
-const names = ["HOME", "XDG_CONFIG_HOME", "BOTHY_URL", "BOTHY_API_KEY"] as const;
+const names = ["HOME", "XDG_CONFIG_HOME", "BOTHY_URL", "BOTHY_API_KEY", "BOTHY_PROFILE"] as const;
 const before = Object.fromEntries(names.map((name) => [name, process.env[name]]));
 let home = "";
 
@@ -16,6 +16,7 @@ beforeEach(async () => {
   delete process.env.XDG_CONFIG_HOME;
   delete process.env.BOTHY_URL;
   delete process.env.BOTHY_API_KEY;
+  delete process.env.BOTHY_PROFILE;
 });
 
 afterEach(async () => {
@@ -39,6 +40,18 @@ test("options win over the environment, and the environment over the file", asyn
   assert.deepEqual(await findCredentials({}), { url: "http://env:2", apiKey: "bothy_env" });
   assert.deepEqual(await findCredentials({ url: "http://option:3", apiKey: "bothy_option" }), { url: "http://option:3", apiKey: "bothy_option" });
   assert.deepEqual(await findCredentials({ url: "http://option:3" }), { url: "http://option:3", apiKey: "bothy_env" });
+});
+
+test("BOTHY_PROFILE names the file of another server", async () => {
+  await store('{"url":"http://file:1","api_key":"bothy_file"}');
+  await mkdir(join(home, ".config/bothy/profiles"));
+  await writeFile(join(home, ".config/bothy/profiles/work.json"), '{"url":"https://work.test","api_key":"bothy_work"}');
+  process.env.BOTHY_PROFILE = "work";
+  assert.deepEqual(await findCredentials({}), { url: "https://work.test", apiKey: "bothy_work" });
+  for (const name of ["other", "../credentials"]) {
+    process.env.BOTHY_PROFILE = name;
+    await assert.rejects(findCredentials({}), /there is no profile/);
+  }
 });
 
 test("XDG_CONFIG_HOME is where the file is, and ~/.config does not overrule it", async () => {
