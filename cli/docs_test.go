@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md again")
@@ -86,16 +87,40 @@ func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
 func commandPage(root *cobra.Command) []byte {
 	var b bytes.Buffer
 	b.WriteString(cliPageTop)
+	create, _, err := root.Find([]string{"create"})
+	if err != nil {
+		panic(err)
+	}
 	walk(root, func(cmd *cobra.Command) {
 		if cmd != root {
-			commandSection(&b, cmd)
+			commandSection(&b, cmd, create)
 		}
 	})
 	fmt.Fprintf(&b, "\n## Flags of every command\n\n```\n%s```\n", root.PersistentFlags().FlagUsages())
 	return b.Bytes()
 }
 
-func commandSection(b *bytes.Buffer, cmd *cobra.Command) {
+// manyShared is how many flags a command has in common with create before they are only named.
+const manyShared = 4
+
+// ownFlags are the usages of a command's flags, without those of create, and these flags' names.
+func ownFlags(cmd, create *cobra.Command) (usages string, shared []string) {
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		same := create.LocalNonPersistentFlags().Lookup(f.Name)
+		if cmd != create && !f.Hidden && same != nil && same.Usage == f.Usage && same.Shorthand == f.Shorthand && same.DefValue == f.DefValue {
+			shared = append(shared, "`--"+f.Name+"`")
+		} else {
+			own.AddFlag(f)
+		}
+	})
+	if len(shared) < manyShared {
+		return cmd.LocalNonPersistentFlags().FlagUsages(), nil
+	}
+	return own.FlagUsages(), shared
+}
+
+func commandSection(b *bytes.Buffer, cmd, create *cobra.Command) {
 	level := strings.Repeat("#", min(2+strings.Count(cmd.CommandPath(), " ")-1, 4))
 	text := cmd.Long
 	if text == "" {
@@ -108,10 +133,14 @@ func commandSection(b *bytes.Buffer, cmd *cobra.Command) {
 	cmd.InitDefaultHelpFlag()
 	_ = cmd.LocalFlags().MarkHidden("help")
 	fmt.Fprintf(b, "\n```\n%s\n", cmd.UseLine())
-	if flags := cmd.LocalNonPersistentFlags().FlagUsages(); flags != "" {
+	flags, shared := ownFlags(cmd, create)
+	if flags != "" {
 		fmt.Fprintf(b, "\n%s", flags)
 	}
 	b.WriteString("```\n")
+	if len(shared) > 0 {
+		fmt.Fprintf(b, "\nAs for [bothy create](#bothy-create): %s.\n", strings.Join(shared, ", "))
+	}
 	if cmd.Example != "" {
 		fmt.Fprintf(b, "\nExamples:\n\n```\n%s\n```\n", unindent(cmd.Example))
 	}

@@ -2,6 +2,7 @@
 import type { Link, NetworkDecision, NetworkPolicy, ProcessInfo, Sandbox } from "bothy";
 import { useRef, useState } from "preact/hooks";
 import { networkText } from "./list";
+import { line } from "./processes";
 import { useStream } from "./stream";
 import { Button, Command, Empty, Moment, Time, Trouble, useRead, useTrouble } from "./ui";
 
@@ -55,7 +56,7 @@ export function Listening({ sandbox, processes }: { sandbox: Sandbox; processes:
 }
 
 /** A program by its name, without its folder. */
-export const nameOf = (p: ProcessInfo) => p.command[0]!.split("/").at(-1)!;
+export const nameOf = (p: ProcessInfo) => line(p).replace(/^exec /, "").split(" ")[0]!.split("/").at(-1)!;
 
 export function Ports({ sandbox, write }: { sandbox: Sandbox; write: boolean }) {
   const { value, trouble, again } = useRead(() => sandbox.links(), sandbox.id);

@@ -1,6 +1,6 @@
 /** Search and actions by Ctrl+K: every page, sandbox and template, and what can be done to them, without a mouse. */
 import type { Sandbox } from "bothy";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bothy, type Login, may } from "./server";
 import { go, Trouble, useRead, useTrouble } from "./ui";
 
@@ -54,7 +54,7 @@ function Search({ login, rooms, at, close }: { login: Login; rooms: string[]; at
   const { value: templates = [] } = useRead(async () => (may(login, "templates:read") ? (await bothy.templates.list()).map((t) => t.name) : []), "");
   const [failed, attempt] = useTrouble();
   const found = useMemo(() => matching(itemsOf(login, rooms, at, sandboxes, templates, typed.trim() !== ""), typed), [sandboxes, templates, typed]);
-  useEffect(() => dialog.current!.showModal(), []);
+  useLayoutEffect(() => dialog.current!.showModal(), []); // before the next key
   useEffect(() => document.getElementById(`found-${chosen}`)?.scrollIntoView({ block: "nearest" }), [chosen]);
   const take = async (item?: Item) => {
     if (!item || busy) return;

@@ -6,7 +6,7 @@ import { Button, bytes, Command, Empty, Time, Trouble, useRead, useTrouble } fro
 const signals: SignalName[] = ["SIGTERM", "SIGINT", "SIGKILL", "SIGHUP", "SIGSTOP", "SIGCONT", "SIGUSR1", "SIGUSR2"];
 
 /** A shell's line is shown as the line alone. */
-const line = (p: ProcessInfo) => (p.command.length === 4 && p.command[1] === "-l" && p.command[2] === "-c" ? p.command[3]! : p.command.join(" "));
+export const line = (p: ProcessInfo) => (p.command.length === 4 && p.command[1] === "-l" && p.command[2] === "-c" ? p.command[3]! : p.command.join(" "));
 
 /** Children below their parents, indented. */
 function family(all: ProcessInfo[]): [ProcessInfo, number][] {

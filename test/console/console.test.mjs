@@ -206,7 +206,7 @@ test("terminals last: over another page, a reload and the server's restart", asy
   await page.keyboard.insertText("echo é😀-$kept"); // as input methods do
   await typed(page, "", "é😀-42");
   await terminals.getByRole("button", { name: "New terminal" }).click();
-  await terminals.getByRole("link").nth(1).waitFor();
+  await terminals.locator("a[aria-current=page]", { hasText: first }).waitFor({ state: "detached" });
   await typed(page, "echo other-${kept:-none}", "other-none");
   await stop();
   await page.getByText("The connection is lost").waitFor();
@@ -226,6 +226,7 @@ test("terminals last: over another page, a reload and the server's restart", asy
   const [opened] = await Promise.all([page.context().waitForEvent("page"), page.getByRole("button", { name: "Open port 8123" }).click()]);
   await opened.getByRole("heading", { name: "seen" }).waitFor();
   await opened.close();
+  for (const link of (await call(admin, "GET", `/v1/sandboxes/${box}/links`)).items) await call(admin, "DELETE", `/v1/sandboxes/${box}/links/${link.id}`);
   await accessible(page);
   await picture(page, "terminals");
   await typed(page, "kill %1; wait; exit 3", "logout");
@@ -238,7 +239,7 @@ test("Ctrl+K leads to sandboxes, pages and actions, and rows have keys", async (
   const search = p.getByRole("combobox", { name: "Search" });
   const choose = async (words, name) => {
     await p.keyboard.press("Control+k");
-    await search.pressSequentially(words);
+    await p.keyboard.type(words);
     await p.getByRole("option", { name, selected: true }).waitFor();
     await p.keyboard.press("Enter");
     await search.waitFor({ state: "detached" });
