@@ -58,9 +58,10 @@ async def test_wait_for_the_end_of_a_terminal(fake: FakeServer, sbx: AsyncSandbo
         exchange.send_frame(8, (1011).to_bytes(2, "big") + b"the terminal was lost")
 
     fake.sockets["terminal"] = quick
-    async with sbx.terminal() as terminal:
+    async with sbx.terminal(keep=True) as terminal:
         assert await terminal.wait() == 0
     fake.sockets["terminal"] = lost
+    assert fake.calls("GET", "/terminal")[0].query["keep"] == "true"
     async with sbx.terminal() as terminal:
         with pytest.raises(ConnectionFailedError, match="the terminal was lost"):
             await terminal.wait()

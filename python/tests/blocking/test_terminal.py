@@ -30,7 +30,7 @@ def test_terminal(fake: FakeServer, sbx: Sandbox) -> None:
         ended.set()
 
     fake.sockets["terminal"] = shell
-    with sbx.terminal(["echo", "a b"], cols=100, rows=30, env={"A": "1"}, keep=True) as terminal:
+    with sbx.terminal(["echo", "a b"], cols=100, rows=30, env={"A": "1"}) as terminal:
         assert terminal.read() == b"$ "
         terminal.resize(120, 40)
         terminal.write("exit 3\n")
@@ -46,7 +46,7 @@ def test_terminal(fake: FakeServer, sbx: Sandbox) -> None:
     )
     assert ended.wait(60) and got[3] == (8, (1000).to_bytes(2, "big"))
     query = fake.calls("GET", "/terminal")[0].query
-    assert query == {"command": "echo 'a b'", "cols": "100", "rows": "30", "env.A": "1", "keep": "true"}
+    assert query == {"command": "echo 'a b'", "cols": "100", "rows": "30", "env.A": "1"}
     assert fake.calls("GET", "/terminal")[0].headers["authorization"].startswith("Bearer ")
 
 
@@ -59,9 +59,10 @@ def test_wait_for_the_end_of_a_terminal(fake: FakeServer, sbx: Sandbox) -> None:
         exchange.send_frame(8, (1011).to_bytes(2, "big") + b"the terminal was lost")
 
     fake.sockets["terminal"] = quick
-    with sbx.terminal() as terminal:
+    with sbx.terminal(keep=True) as terminal:
         assert terminal.wait() == 0
     fake.sockets["terminal"] = lost
+    assert fake.calls("GET", "/terminal")[0].query["keep"] == "true"
     with sbx.terminal() as terminal:
         with pytest.raises(ConnectionFailedError, match="the terminal was lost"):
             terminal.wait()
