@@ -30,6 +30,7 @@ var notCopied = map[string]string{
 	"ForkedAt":          "what the copy was made from",
 	"HeadSnapshotID":    "what the copy was made from",
 	"Ended":             "the copy runs",
+	"Health":            "it is of the machine, and not stored",
 	"Ending":            "the copy runs",
 	"Resumed":           "how the copy was started",
 	"HostLoss":          "what happened to the original",
@@ -62,7 +63,7 @@ var (
 		"GuestKey": "each run has its own", "EngineState": "of the new machine", "MeterState": "of the new run",
 		"CheckpointAt": "they are lost", "Checkpoints": "they are lost", "HeadSnapshotID": "it starts over", "Ended": "it runs again", "Ending": "it runs again",
 		"Resumed": "how it was restarted", "HostLoss": "it is lost", "SnapshotID": "its pauses are lost", "EarlierSnapshotID": "its pauses are lost", "OwnSnapshotID": "its pauses are lost",
-		"Moving": "it is not being moved", "Processor": "of the new machine", "Pooled": "it has an owner", "Forking": "its fork is over", "CPULevel": "of the server that restarted it", "ParentSnapshotID": "the original is made from a template",
+		"Moving": "it is not being moved", "Health": "of the machine, and not stored", "Processor": "of the new machine", "Pooled": "it has an owner", "Forking": "its fork is over", "CPULevel": "of the server that restarted it", "ParentSnapshotID": "the original is made from a template",
 		"ParentSandboxID": "the original is made from a template", "ForkedAt": "the original is made from a template",
 	}
 )

@@ -85,7 +85,12 @@ func (t Task) limit() error {
 		space += info.Size()
 	}
 	debug.SetMemoryLimit(t.Memory / 4 * 3) // collects garbage rather than fail
-	for limit, n := range map[int]int64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_AS: space, unix.RLIMIT_DATA: t.Memory, unix.RLIMIT_CPU: t.Seconds} {
+	limits := map[int]int64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_AS: space, unix.RLIMIT_DATA: t.Memory, unix.RLIMIT_CPU: t.Seconds}
+	if raced {
+		delete(limits, unix.RLIMIT_AS)
+		delete(limits, unix.RLIMIT_DATA)
+	}
+	for limit, n := range limits {
 		if err := unix.Setrlimit(limit, &unix.Rlimit{Cur: uint64(n), Max: uint64(n)}); err != nil {
 			return fmt.Errorf("set a limit: %w", err)
 		}
