@@ -173,7 +173,7 @@ func TestErrors(t *testing.T) {
 		{copies, io.MultiReader(strings.NewReader("x"), failing{}), "the reader's error"},
 		{task("fly", nil), nil, "does not serve it"},
 	} {
-		if raced && c.task.Name == eats.Name {
+		if Raced && c.task.Name == eats.Name {
 			continue // it has no limit of its memory
 		}
 		if err := c.task.Do(t.Context(), c.in, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -86,7 +86,7 @@ func (t Task) limit() error {
 	}
 	debug.SetMemoryLimit(t.Memory / 4 * 3) // collects garbage rather than fail
 	limits := map[int]int64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_AS: space, unix.RLIMIT_DATA: t.Memory, unix.RLIMIT_CPU: t.Seconds}
-	if raced {
+	if Raced {
 		delete(limits, unix.RLIMIT_AS)
 		delete(limits, unix.RLIMIT_DATA)
 	}

@@ -2,5 +2,5 @@
 
 package confined
 
-// raced says that the race detector is in this program.
-const raced = false
+// Raced says that the race detector is in this program.
+const Raced = false

@@ -2,6 +2,6 @@
 
 package confined
 
-// raced says that the race detector is in this program. What it keeps of the memory takes terabytes of
+// Raced says that the race detector is in this program. What it keeps of the memory takes terabytes of
 // address space, so that no limit of it can hold.
-const raced = true
+const Raced = true

@@ -10,12 +10,15 @@ import (
 	"github.com/bothy-dev/bothy/template/apart"
 )
 
-// All tests parse in processes of their own, where the host allows it.
+// All tests parse in processes of their own, where the host allows it. With the race detector those take
+// seconds to start, and share no memory with this one: scripts/suite runs some tests without it.
 func TestMain(m *testing.M) {
 	if run := confined.Serve(apart.Tasks()...); run != nil {
 		os.Exit(run())
 	}
-	_ = confined.Try(context.Background())
+	if !confined.Raced {
+		_ = confined.Try(context.Background())
+	}
 	os.Exit(m.Run())
 }
 
