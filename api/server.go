@@ -270,8 +270,14 @@ func (s *Server) Close() error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		// What is cut off is also ended inside its sandbox, while the sandbox can still be
 		// reached.
-		s.chain.WaitUntilIdle(time.Now().Add(cutOffTime))
-		err = s.http.Close()
+		end, cancel := context.WithTimeout(context.Background(), cutOffTime)
+		defer cancel()
+		deadline, _ := end.Deadline()
+		s.chain.WaitUntilIdle(deadline)
+		// The ends of the answers are still being written.
+		if err = s.http.Shutdown(end); err != nil {
+			err = s.http.Close()
+		}
 	}
 	if s.listener != nil {
 		_ = s.listener.Close()
