@@ -304,7 +304,7 @@ whole("a link leads to a port of the sandbox, until it is revoked", async () => 
   await call(admin, "POST", `/v1/sandboxes/${box}/exec`, { background: true, command: "mkdir -p /tmp/site; cd /tmp/site; echo '<h1>from inside</h1>' >index.html; exec python3 -m http.server 8000" });
   await run("until python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8000))' 2>/dev/null; do sleep 0.1; done");
   await page.goto(`${url}/console/sandboxes/${box}/ports`);
-  await page.getByLabel("Port").fill("8000");
+  await page.getByRole("spinbutton", { name: "Port" }).fill("8000");
   await page.getByRole("button", { name: "Create link" }).click();
   const [opened] = await Promise.all([page.context().waitForEvent("page"), page.locator("main p a").click()]);
   await opened.getByRole("heading", { name: "from inside" }).waitFor();
