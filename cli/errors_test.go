@@ -3,7 +3,9 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -30,5 +32,25 @@ func TestErrorSaysWhatWasBeingDone(t *testing.T) {
 	}
 	if detail, _ := describe(inner); detail != "it is busy" {
 		t.Errorf("%q", detail)
+	}
+}
+
+func TestSandboxThatIsNotWell(t *testing.T) {
+	var out strings.Builder
+	printSandbox(&out, &bothy.Sandbox{ID: "sbx", State: bothy.StateRunning, Health: &bothy.Health{Status: bothy.HealthNoCwd, Detail: "it is closed"}})
+	if got := out.String(); !strings.Contains(got, "no working directory: it is closed\n") {
+		t.Error(got)
+	}
+}
+
+func TestTopHasWhatWasNotMeasuredYet(t *testing.T) {
+	var out strings.Builder
+	used := 0.5
+	printTop(&out, []*bothy.SandboxMetrics{
+		{SandboxID: "new"}, {SandboxID: "old", CPUUsed: &used, Metrics: bothy.Metrics{Time: time.Unix(1, 0), MemoryBytes: 1 << 20, MemoryLimitBytes: 2 << 20}},
+	}, map[string]string{"new": "web"})
+	lines := strings.Split(out.String(), "\n")
+	if len(lines) < 3 || !strings.HasPrefix(lines[1], "old") || !strings.Contains(lines[1], "50%") || !strings.HasPrefix(lines[2], "new  web   -") {
+		t.Errorf("%q", lines)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,6 +35,7 @@ func printSandbox(w io.Writer, s *bothy.Sandbox) {
 		"id", s.ID,
 		"name", s.Name,
 		"state", string(s.State),
+		"health", healthText(s.Health),
 		"ended", endedText(s.Ended),
 		"template", s.Template,
 		"engine", engineText(s),
@@ -56,6 +58,13 @@ func printSandbox(w io.Writer, s *bothy.Sandbox) {
 		"parent", parentText(s),
 		"parent snapshot", s.ParentSnapshotID,
 	)
+}
+
+func healthText(h *bothy.Health) string {
+	if h == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s: %s", strings.ReplaceAll(string(h.Status), "_", " "), h.Detail)
 }
 
 func parentText(s *bothy.Sandbox) string {

@@ -48,9 +48,15 @@ func top(ctx context.Context, s *session, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	names := map[string]string{}
+	names, measured := map[string]string{}, map[string]bool{}
+	for _, m := range list {
+		measured[m.SandboxID] = true
+	}
 	for _, sandbox := range all {
 		names[sandbox.ID] = sandbox.Name
+		if sandbox.State == bothy.StateRunning && !measured[sandbox.ID] {
+			list = append(list, &bothy.SandboxMetrics{SandboxID: sandbox.ID})
+		}
 	}
 	printTop(w, list, names)
 	return nil
@@ -68,6 +74,10 @@ func printTop(w io.Writer, list []*bothy.SandboxMetrics, names map[string]string
 	})
 	rows := make([][]string, len(list))
 	for i, m := range list {
+		if m.Time.IsZero() { // too new to have been measured
+			rows[i] = []string{m.SandboxID, orDash(names[m.SandboxID]), "-", "-", "-", "-", "-", "-", "-"}
+			continue
+		}
 		used := "-"
 		if m.CPUUsed != nil {
 			used = fmt.Sprintf("%.0f%%", 100**m.CPUUsed)
