@@ -24,7 +24,7 @@ func (s *Service) Exec(ctx context.Context, id string, req bothy.ExecRequest) (*
 		})
 		var end bothy.ExecEvent
 		if res != nil {
-			end = bothy.ExecEvent{TimedOut: res.TimedOut, OOMKilled: res.OOMKilled, Hint: res.Hint}
+			end = bothy.ExecEvent{ExitCode: res.ExitCode, TimedOut: res.TimedOut, OOMKilled: res.OOMKilled, Truncated: res.Truncated, Hint: res.Hint}
 		}
 		s.judge(ctx, id, req, end, err)
 		return res, err

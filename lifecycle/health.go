@@ -41,7 +41,9 @@ func (s *Service) judge(ctx context.Context, id string, req bothy.ExecRequest, e
 		return
 	case end.OOMKilled:
 		h.Status, h.Detail, h.Hint = bothy.HealthOutOfMemory, "a command was killed because the sandbox was out of memory", end.Hint
-	case end.Hint != "":
+	case end.Truncated && end.ExitCode != 0:
+		return // its hint is about the output, and may be about the disk too
+	case end.Hint != "" && end.ExitCode != 0:
 		h.Status, h.Detail = bothy.HealthDiskFull, end.Hint
 	default:
 		h = nil

@@ -28,6 +28,9 @@ func TestTheLastCommandTellsWhatIsWrongWithASandbox(t *testing.T) {
 		{what: "memory", res: bothy.ExecResult{ExitCode: 137, OOMKilled: true, Hint: "Use less."}, want: bothy.HealthOutOfMemory},
 		{what: "a time-out", res: bothy.ExecResult{TimedOut: true, Hint: "Give it longer."}, want: bothy.HealthOutOfMemory},
 		{what: "disk", res: bothy.ExecResult{ExitCode: 1, Hint: "The disk is full."}, want: bothy.HealthDiskFull},
+		{what: "a long output and a failure", res: bothy.ExecResult{ExitCode: 1, Truncated: true, Hint: "Some is left out."}, want: bothy.HealthDiskFull},
+		{what: "a long output", res: bothy.ExecResult{Truncated: true, Hint: "Some is left out."}},
+		{what: "a failure", res: bothy.ExecResult{ExitCode: 1}},
 		{what: "nothing"},
 	} {
 		g.mu.Lock()
