@@ -66,7 +66,7 @@ class Page:
             if entry.name != ".git":
                 (clone / entry.name).symlink_to(entry)
         python = Path(sys.executable).parent
-        if any("pip install" in block.source for block in self.blocks):
+        if any(b.language == "sh" and "pip install" in b.source for b in self.blocks):
             python = self._folder / "venv/bin"
             subprocess.run([sys.executable, "-m", "venv", python.parent], check=True)
         theirs = {k: v for k, v in os.environ.items() if not k.startswith("BOTHY_")}

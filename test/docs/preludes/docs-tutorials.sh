@@ -1,0 +1,1 @@
+bothy up
