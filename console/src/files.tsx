@@ -1,6 +1,7 @@
 /** The files of a sandbox: browse, edit, bring in and take out. */
 import type { FileInfo, Sandbox } from "bothy";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { draft, keepDraft } from "./drafts";
 import type { Editor } from "./editor";
 import { A, Button, bytes, Empty, go, Moment, save, Trouble, useRead, useTrouble } from "./ui";
 
@@ -9,6 +10,9 @@ const editable = 1 << 20;
 const draggable = 16 << 20;
 const join = (folder: string, name: string) => `${folder === "/" ? "" : folder}/${name}`;
 const parent = (path: string) => path.slice(0, path.lastIndexOf("/")) || "/";
+
+/** A file in the editor: its text, what of it is saved, and when it was last changed, in milliseconds. */
+interface Open { path: string; text: string; saved: string; changed: number }
 
 /** A file on its way, or many. */
 interface Way { name: string; done: number; of?: number }
@@ -59,7 +63,22 @@ function Crumbs({ sandbox, folder }: { sandbox: Sandbox; folder: string }) {
 
 export function FilesTab({ sandbox, folder: asked, write, paused }: { sandbox: Sandbox; folder: string; write: boolean; paused: boolean }) {
   const folder = asked === "/" ? "/workspace" : asked === "/." ? "/" : asked;
-  const [open, setOpen] = useState<{ path: string; text: string; saved: string; Editor: typeof Editor }>();
+  const [open, setOpen] = useState<Open & { Editor: typeof Editor }>();
+  const kept = `file ${sandbox.id}`;
+  const unsaved = open && open.text !== open.saved;
+  useEffect(() => { // what was typed before the page was left or loaded again
+    const old = draft<Open>(kept);
+    if (old) void import("./editor").then(({ Editor }) => setOpen((now) => now ?? { ...old, Editor }));
+  }, []);
+  useEffect(() => {
+    if (!open) return;
+    const { Editor: _, ...file } = open;
+    keepDraft(kept, unsaved ? file : undefined);
+    if (!unsaved) return;
+    const ask = (e: BeforeUnloadEvent) => e.preventDefault(); // a tab that is closed forgets it
+    addEventListener("beforeunload", ask);
+    return () => removeEventListener("beforeunload", ask);
+  }, [open]);
   const { value, trouble, again } = useRead(() => sandbox.files.list(folder), folder, 10);
   useEffect(() => {
     if (!paused) void again();
@@ -68,14 +87,18 @@ export function FilesTab({ sandbox, folder: asked, write, paused }: { sandbox: S
   const [way, setWay] = useState<Way>();
   const [over, setOver] = useState(false);
   const at = (path: string) => `sandboxes/${sandbox.id}/files/${path.split("/").filter(Boolean).map(encodeURIComponent).join("/") || "."}`;
-  const leaves = () => !open || open.text === open.saved || confirm(`Leave ${open.path} without saving it?`);
+  const leaves = () => !unsaved || confirm(`Leave ${open.path} without saving it?`);
+  const close = () => {
+    keepDraft(kept, undefined);
+    setOpen(undefined);
+  };
   const show = (f: FileInfo) => attempt(async () => {
     if (!leaves()) return;
     if (f.size > editable) throw new Error(`${f.name} has ${bytes(f.size)}, which is too much to edit here. Download it.`);
     const path = join(folder, f.name);
     if (f.linkTarget && (await sandbox.files.list(path).catch(() => undefined))) return go(at(path)); // a link to a folder
     const [text, { Editor }] = await Promise.all([sandbox.files.read(path), import("./editor")]);
-    setOpen({ path, text, saved: text, Editor });
+    setOpen({ path, text, saved: text, changed: +f.modifiedAt, Editor });
   });
   const download = (f: FileInfo) => attempt(async () => {
     const path = join(folder, f.name), folders = f.type === "directory";
@@ -130,8 +153,11 @@ export function FilesTab({ sandbox, folder: asked, write, paused }: { sandbox: S
   });
   const keep = () => attempt(async () => {
     if (!open) return;
+    const there = await sandbox.files.stat(open.path).catch(() => undefined); // one that is gone is made again
+    if (there && +there.modifiedAt !== open.changed && !confirm(`${open.path} was changed by something else since you opened it. Replace that?`)) return;
     await sandbox.files.write(open.path, open.text);
-    setOpen((old) => old && { ...old, saved: open.text });
+    const changed = +(await sandbox.files.stat(open.path)).modifiedAt;
+    setOpen((old) => old && { ...old, saved: open.text, changed });
     await again();
   });
   const drop = (e: DragEvent) => {
@@ -171,11 +197,11 @@ export function FilesTab({ sandbox, folder: asked, write, paused }: { sandbox: S
       )}
       {open && (
         <section>
-          <h2 class="mono">{open.path}{open.text !== open.saved && <small> · not saved</small>}</h2>
+          <h2 class="mono">{open.path}{unsaved && <small> · not saved</small>}</h2>
           <open.Editor key={open.path} path={open.path} text={open.text} write={write} change={(text) => setOpen((old) => old && { ...old, text })} keep={() => void keep()} />
           <div class="bar" style={{ marginTop: ".6rem" }}>
             {write && <Button kind="main" work={keep} title="Ctrl+S">Save</Button>}
-            <button type="button" onClick={() => leaves() && setOpen(undefined)}>Close</button>
+            <button type="button" onClick={() => leaves() && close()}>Close</button>
           </div>
         </section>
       )}

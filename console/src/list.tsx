@@ -212,18 +212,21 @@ function Rows({ rows, use, ended, sort, setSort, chosen, choose, press }: RowsPr
   );
 }
 
-const pairs = (text: string) => Object.fromEntries(text.split("\n").filter((l) => l.includes("=")).map((l) => [l.slice(0, l.indexOf("=")).trim(), l.slice(l.indexOf("=") + 1)]));
+/** Lines of name=value. What they are is said where one is not. */
+export function pairs(text: string, what: string): Record<string, string> {
+  return Object.fromEntries(text.split("\n").filter((l) => l.trim()).map((line) => {
+    const [name, ...value] = line.split("=");
+    if (!name!.trim() || value.length === 0) throw new Error(`The ${what} "${line.trim()}" is not name=value.`);
+    return [name!.trim(), value.join("=")];
+  }));
+}
 
-const hostLabels = (text?: string) => {
-  if (!text) return undefined;
-  for (const line of text.split("\n")) if (line.trim() && !/^[^=]*\S[^=]*=/.test(line)) throw new Error(`The label of hosts "${line.trim()}" is not name=value.`);
-  return pairs(text);
-};
+const some = (text: string | undefined, what: string) => (text ? pairs(text, what) : undefined);
 
 const words = (text?: string) => text?.split(/[\s,]+/).filter(Boolean);
 
 /** Lines of NAME=VALUE HOST,HOST. A value may have no spaces, as no key has. */
-function secrets(text: string): Secret[] | undefined {
+export function secrets(text: string): Secret[] | undefined {
   const list = text.split("\n").filter((l) => l.trim()).map((line, i) => {
     const found = /^\s*(\w+)=(\S+)\s+(\S+)\s*$/.exec(line);
     if (!found) throw new Error(`Line ${i + 1} of the secrets is not NAME=VALUE HOST,HOST.`);
@@ -253,8 +256,8 @@ function Create() {
       template: text("snapshot") ? undefined : text("template"), name: text("name"), size: text("size") as Size | undefined, engine: text("engine"),
       cpu: number("cpu"), memoryMb: number("memory"), diskMb: number("disk"), timeoutSeconds: number("timeout"), idleSeconds: number("idle"),
       onTimeout: f.get("pause") ? "pause" : undefined, autoResume: f.get("resume") ? true : undefined, network: policy(), snapshotId: text("snapshot"), requireAcceleration: f.get("accelerated") ? true : undefined,
-      checkpointSeconds: number("checkpoint"), onHostLoss: text("loss") as OnHostLoss | undefined, hostLabels: hostLabels(text("hosts")),
-      budget: number("budget"), secrets: secrets(text("secrets") ?? ""), metadata: pairs(text("labels") ?? ""), env: pairs(text("env") ?? ""),
+      checkpointSeconds: number("checkpoint"), onHostLoss: text("loss") as OnHostLoss | undefined, hostLabels: some(text("hosts"), "label of hosts"),
+      budget: number("budget"), secrets: secrets(text("secrets") ?? ""), metadata: some(text("labels"), "label"), env: some(text("env"), "variable"),
     });
     go(`sandboxes/${s.id}`);
   });

@@ -1,10 +1,13 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Audit } from "./audit";
+import { forgetDrafts } from "./drafts";
+import { Events } from "./events";
 import { Home } from "./home";
 import { HostPage } from "./host";
 import { Keys } from "./keys";
 import { SandboxList } from "./list";
+import { forgetNotebooks } from "./notebook";
 import { Palette } from "./palette";
 import { Projects } from "./projects";
 import { SandboxPage } from "./sandbox";
@@ -13,6 +16,7 @@ import { Templates } from "./templates";
 import { Tree } from "./tree";
 import { A, Command, go } from "./ui";
 import { Usage } from "./usage";
+import { Webhooks } from "./webhooks";
 import "./style.css";
 
 /** A hut, drawn here so that no file is fetched for it. */
@@ -27,6 +31,25 @@ function useAddress(): string[] {
     return () => removeEventListener("popstate", changed);
   }, []);
   return parts;
+}
+
+const themes = ["system", "light", "dark"];
+
+function setTheme(theme: string): void {
+  document.documentElement.style.colorScheme = theme === "system" ? "" : theme;
+}
+
+/** The colours: the system's, or those that were chosen in this browser. */
+function Theme() {
+  const [theme, set] = useState(() => localStorage.getItem("theme") ?? "system");
+  const turn = () => {
+    const next = themes[(themes.indexOf(theme) + 1) % themes.length]!;
+    if (next === "system") localStorage.removeItem("theme");
+    else localStorage.setItem("theme", next);
+    setTheme(next);
+    set(next);
+  };
+  return <button type="button" class="quiet theme" onClick={turn} title="Follow the system, or be light or dark">Theme: {theme}</button>;
 }
 
 function LoginPage({ done, said }: { done: (l: Login) => void; said: string }) {
@@ -64,8 +87,10 @@ function Page({ login, at }: { login: Login; at: string[] }) {
     case "sandboxes": return <SandboxList login={login} />;
     case "snapshots": return <Tree login={login} />;
     case "templates": return <Templates login={login} />;
+    case "events": return <Events />;
     case "usage": return <Usage />;
     case "keys": return <Keys login={login} />;
+    case "webhooks": return <Webhooks />;
     case "projects": return <Projects login={login} />;
     case "host": return <HostPage />;
     case "audit": return <Audit login={login} />;
@@ -95,21 +120,33 @@ function App() {
     const [room = "home", id, tab] = at;
     document.title = `${[id && tab, id ?? room].filter(Boolean).join(" · ")} · Bothy`;
   }, [at]);
+  const leave = () => void logOut().then(() => {
+    forgetDrafts();
+    forgetNotebooks();
+    setSaid("");
+    setLogin(null);
+  });
   if (login === undefined) return <p class="login" role="status">Asking the server…</p>;
   if (!login) return <LoginPage said={said} done={setLogin} />;
-  const rooms = ["", "sandboxes", "snapshots", "templates", "usage", ...(may(login, "admin") ? ["projects", "keys", "audit", ...(login.operator ? ["host"] : [])] : [])];
+  const admin = may(login, "admin");
+  const groups = [["", "sandboxes", "snapshots", "templates", "events"], ["usage", ...(admin ? ["projects", "keys", "webhooks", "audit"] : [])], login.operator && admin ? ["host"] : []];
+  const rooms = groups.flat();
   return (
     <>
       <header>
         <a class="brand" href="/console/" onClick={(e) => (e.preventDefault(), go(""))}><Mark />Bothy</a>
-        <nav aria-label="Pages">{rooms.map((r) => <A key={r} to={r} current={(at[0] ?? "") === r}>{r || "home"}</A>)}<a href="/docs">API</a></nav>
+        <nav aria-label="Pages">{groups.map((group, i) => <ul key={i}>{group.map((r) => <li key={r}><A to={r} current={(at[0] ?? "") === r}>{r || "home"}</A></li>)}{i === 2 && <li><a href="/docs">API</a></li>}</ul>)}</nav>
         <Palette login={login} rooms={rooms} at={at} />
-        <span class="who"><b>{login.project}</b>{login.token_name && ` · ${login.token_name}`}{!may(login, "sandboxes:write") && " · read only"}</span>
-        <button type="button" class="quiet" onClick={() => void logOut().then(() => (setSaid(""), setLogin(null)))}>Log out</button>
+        <div class="account">
+          <span class="who"><b>{login.project}</b>{login.token_name && ` · ${login.token_name}`}{!may(login, "sandboxes:write") && " · read only"}</span>
+          <Theme />
+          <button type="button" class="quiet" onClick={leave}>Log out</button>
+        </div>
       </header>
       <Page login={login} at={at} />
     </>
   );
 }
 
+setTheme(localStorage.getItem("theme") ?? "system");
 render(<App />, document.getElementById("app")!);

@@ -2,6 +2,7 @@
 import type { BothyEvent, Sandbox } from "bothy";
 import { useState } from "preact/hooks";
 import { Code } from "./code";
+import { Life } from "./events";
 import { FilesTab } from "./files";
 import { networkText } from "./list";
 import { Logs } from "./logs";
@@ -9,11 +10,12 @@ import { NetworkTab, Ports } from "./network";
 import { Plots } from "./plots";
 import { Processes } from "./processes";
 import { bothy, isLive, type Login, may } from "./server";
+import { Settings } from "./settings";
 import { useStream } from "./stream";
 import { TerminalTab } from "./terminal";
 import { A, Button, Empty, Moment, span, Time, Trouble, useRead, useTrouble } from "./ui";
 
-const tabs = ["overview", "terminal", "files", "code", "processes", "network", "ports", "logs"];
+const tabs = ["overview", "terminal", "files", "code", "processes", "network", "ports", "logs", "settings"];
 
 export function SandboxPage({ id, tab, folder, login }: { id: string; tab: string; folder: string; login: Login }) {
   const { value: sandbox, trouble, again } = useRead(() => bothy.sandboxes.get(id), id, 5);
@@ -35,7 +37,7 @@ export function SandboxPage({ id, tab, folder, login }: { id: string; tab: strin
   const s = sandbox.info;
   const act = (work: () => Promise<unknown>) => attempt(async () => (await work(), await again()));
   const live = isLive(s);
-  const shown = tabs.filter((t) => (live || ["overview", "network", "logs"].includes(t)) && (write || !["terminal", "code"].includes(t)));
+  const shown = tabs.filter((t) => (live || ["overview", "network", "logs"].includes(t)) && (write || !["terminal", "code", "settings"].includes(t)));
   return (
     <main>
       <div class="bar">
@@ -67,32 +69,10 @@ export function SandboxPage({ id, tab, folder, login }: { id: string; tab: strin
           {tab === "network" && <NetworkTab sandbox={sandbox} write={write && live} again={again} />}
           {tab === "ports" && s.state !== "paused" && <Ports sandbox={sandbox} write={write} />}
           {tab === "logs" && <Logs sandbox={sandbox} />}
+          {tab === "settings" && <Settings key={id} sandbox={sandbox} again={again} />}
         </>
       )}
     </main>
-  );
-}
-
-/** What events are called where people read them, and how they are drawn. */
-const said: Record<string, [string, string?]> = {
-  "sandbox.created": ["Created"], "sandbox.updated": ["Changed"], "sandbox.paused": ["Paused", "paused"], "sandbox.resumed": ["Resumed"], "sandbox.forked": ["Forked"],
-  "sandbox.rolled_back": ["Rolled back"], "sandbox.restarted": ["Started again"], "sandbox.unattached": ["Not taken over yet", "paused"], "sandbox.host_lost": ["Host lost"], "sandbox.checkpoint_failed": ["No checkpoint"], "sandbox.not_resumed": ["Not resumed yet", "paused"], "sandbox.moved": ["Moved to another host"], "sandbox.move_failed": ["Not moved"], "sandbox.conflict": ["Changed by another server"], "sandbox.ended": ["Ended", "ended"], "sandbox.oom_killed": ["Out of memory", "oom"],
-  "snapshot.created": ["Snapshot taken"], "snapshot.deleted": ["Snapshot deleted"], "snapshot.stored": ["Snapshot in object storage"], "budget.warning": ["Budget nearly used", "budget"], "budget.exceeded": ["Budget used up", "budget"],
-};
-
-function Life({ events }: { events: BothyEvent[] }) {
-  const after = (i: number) => (i > 0 ? `after ${span((+events[i]!.time - +events[i - 1]!.time) / 1000)}` : "");
-  return (
-    <ol class="life">{events.map((e, i) => {
-      const { reason, detail, ...more } = e.data ?? {};
-      const [name, kind] = said[e.type] ?? [e.type];
-      return (
-        <li key={e.id} class={kind}>
-          <span class="gap">{after(i)}</span><Moment at={e.time} /> <b>{name}</b> {reason && <i>{reason.replaceAll("_", " ")}</i>}{" "}
-          <small>{[detail, ...Object.entries(more).filter(([, v]) => v).map(([k, v]) => `${k.replaceAll("_", " ")} ${v}`)].filter(Boolean).join(", ")}</small>
-        </li>
-      );
-    })}</ol>
   );
 }
 
@@ -100,7 +80,7 @@ function Overview({ sandbox, life, act, write }: { sandbox: Sandbox; life: Bothy
   const s = sandbox.info;
   return (
     <>
-      {s.state === "running" && <Plots sandbox={sandbox} />}
+      {s.state === "running" && <Plots sandbox={sandbox} events={life} />}
       <div class="cards" style={{ marginTop: "1rem" }}>
         <section class="card"><h2>Details</h2>
           <dl>

@@ -374,6 +374,55 @@ test("files go up, are edited and come down; their names do nothing", async () =
   await accessible(page);
 });
 
+test("what was typed and the cells of a notebook outlive other pages and a reload, not the login", async () => {
+  await run("echo first >/workspace/draft.txt");
+  const p = await visitor(admin, `sandboxes/${box}/files`);
+  const dialogs = [];
+  p.removeAllListeners("dialog");
+  p.on("dialog", (d) => (dialogs.push(d.type()), d.accept()));
+  const tab = (name) => p.getByRole("navigation", { name: "Parts" }).getByRole("link", { name, exact: true }).click();
+  const text = p.getByRole("textbox", { name: "draft.txt" });
+  await p.getByRole("button", { name: "draft.txt" }).click();
+  await text.fill("typed");
+  await tab("code");
+  await p.getByLabel("Code").fill("print('kept', 6 * 7)");
+  await p.getByRole("button", { name: "Run", exact: true }).click();
+  await p.getByLabel("Code").fill("not yet run");
+  await tab("files");
+  await p.getByText("not saved").waitFor();
+  await tab("code"); // it ran on meanwhile
+  await p.locator(".printed", { hasText: "kept 42" }).waitFor();
+  await tab("files");
+  await p.reload();
+  await p.getByText("not saved").waitFor();
+  assert.equal(await text.textContent(), "typed");
+  await run("echo other >/workspace/draft.txt");
+  dialogs.length = 0;
+  await p.getByRole("button", { name: "Save" }).click();
+  await p.getByText("not saved").waitFor({ state: "detached" });
+  assert.deepEqual(dialogs, ["confirm"], "it was changed meanwhile");
+  assert.equal((await run("cat /workspace/draft.txt")).stdout, "typed");
+  await tab("code");
+  await p.locator(".printed", { hasText: "kept 42" }).waitFor();
+  assert.equal(await p.getByLabel("Code").inputValue(), "not yet run");
+  const [book] = await Promise.all([p.waitForEvent("download"), p.getByRole("button", { name: "Download .ipynb" }).click()]);
+  const { nbformat, cells } = JSON.parse(readFileSync(await book.path(), "utf8"));
+  assert.deepEqual([nbformat, cells[0].source, cells[0].outputs[0].text], [4, ["print('kept', 6 * 7)"], ["kept 42\n"]]);
+  await p.getByLabel("Code").fill("import time\nprint('begun', flush=True)\ntime.sleep(600)");
+  await p.keyboard.press("Control+Enter");
+  await p.locator(".printed", { hasText: "begun" }).waitFor();
+  await p.getByRole("button", { name: "Stop" }).click();
+  await p.getByText("stopped before its end").waitFor();
+  await p.getByRole("button", { name: "Run again" }).first().click();
+  await p.locator(".cell", { hasText: "kept 42" }).getByText(/^\d+ ms$/).waitFor();
+  await accessible(p);
+  assert.notEqual(await p.evaluate(() => JSON.stringify(sessionStorage)), "{}");
+  await p.getByRole("button", { name: "Log out" }).click();
+  await p.getByLabel("API key").waitFor();
+  assert.equal(await p.evaluate(() => JSON.stringify(sessionStorage)), "{}");
+  await p.context().close();
+});
+
 test("a host that was refused is allowed live", async () => {
   await page.goto(`${url}/console/sandboxes/${box}/network`);
   await run("getent hosts example.net || true");
@@ -383,6 +432,58 @@ test("a host that was refused is allowed live", async () => {
   await page.getByText("with example.net").waitFor();
   assert.deepEqual((await call(admin, "GET", `/v1/sandboxes/${box}`)).network.allow_domains, ["example.net"]);
   await picture(page, "network");
+});
+
+test("a sandbox is changed while it lives, and events have a page", async () => {
+  const { id } = await call(admin, "POST", "/v1/sandboxes", { template: "python-3.12-bare", name: "before", metadata: { team: "red" } });
+  const p = await visitor(admin, `sandboxes/${id}/settings`);
+  await p.getByLabel("Name", { exact: true }).fill("afterwards");
+  await p.getByLabel("Labels").fill("team=blue\nnonsense");
+  await p.getByLabel("When the time is up").selectOption("pause");
+  await p.getByLabel("New time-out").fill("1200");
+  await p.getByLabel("All its secrets anew").fill("KEY_OF_IT=never-shown-there example.com");
+  await p.getByRole("button", { name: "Save" }).click();
+  await p.getByText('The label "nonsense" is not name=value.').waitFor();
+  assert.equal((await call(admin, "GET", `/v1/sandboxes/${id}`)).name, "before");
+  await p.getByLabel("Labels").fill("team=blue");
+  await p.getByRole("button", { name: "Save" }).click();
+  await p.getByText("Saved.").waitFor();
+  const { name, metadata, on_timeout, timeout_seconds, secret_names } = await call(admin, "GET", `/v1/sandboxes/${id}`);
+  assert.deepEqual([name, metadata, on_timeout, timeout_seconds, secret_names], ["afterwards", { team: "blue" }, "pause", 1200, ["KEY_OF_IT"]]);
+  assert.ok(!(await p.content()).includes("never-shown-there"));
+  await accessible(p);
+  await p.goto(`${url}/console/events`);
+  await p.locator("tr", { hasText: id }).getByText("Created").waitFor();
+  await call(admin, "DELETE", `/v1/sandboxes/${id}`);
+  await p.locator("tr", { hasText: id }).getByText("Ended").waitFor(); // as it happens
+  await p.getByLabel("Type").selectOption("sandbox.ended");
+  await p.locator("tr", { hasText: id }).getByText("Created").waitFor({ state: "detached" });
+  await accessible(p);
+  await picture(p, "events");
+  await p.context().close();
+});
+
+whole("webhooks are made, tried, disabled and deleted", async () => {
+  const p = await visitor(admin, "webhooks");
+  await p.getByText("No webhooks.").waitFor();
+  await p.getByLabel("URL").fill("http://127.0.0.1:9/hook");
+  await p.getByLabel("Only these types").fill("sandbox.ended, nonsense");
+  await p.getByRole("button", { name: "Create webhook" }).click();
+  await p.getByRole("alert").filter({ hasText: "nonsense" }).waitFor();
+  await p.getByLabel("Only these types").fill("sandbox.ended");
+  await p.getByRole("button", { name: "Create webhook" }).click();
+  await p.getByText("shown this once").waitFor();
+  const row = p.locator("tr", { hasText: "http://127.0.0.1:9/hook" });
+  await row.getByText("nothing sent yet").waitFor();
+  await row.getByRole("button", { name: "Test" }).click();
+  await p.getByRole("status").filter({ hasText: "after" }).waitFor();
+  await accessible(p);
+  await picture(p, "webhooks");
+  await row.getByRole("button", { name: "Disable" }).click();
+  await row.getByText("disabled").waitFor();
+  await row.getByRole("button", { name: "Delete" }).click();
+  await p.getByText("No webhooks.").waitFor();
+  await p.context().close();
 });
 
 whole("what a command prints is followed, as text", async () => {

@@ -39,6 +39,41 @@ try {
   }
   await p.getByRole("button", { name: "Open port 8000" }).waitFor();
   await take("terminal");
+  const show = async (page, name, ready) => {
+    await p.goto(`${at.url}/console/${page}`);
+    await ready().waitFor();
+    await take(name);
+  };
+  const inside = (id, command) => call(at.admin, "POST", `/v1/sandboxes/${id}/exec`, { command });
+  await inside(shop, "getent hosts telemetry.example.net; getent hosts pypi.org; true");
+  await show(`sandboxes/${shop}/network`, "network", () => p.getByText("telemetry.example.net").first());
+  await show(`sandboxes/${shop}/processes`, "processes", () => p.getByText("http.server").first());
+  await show(`sandboxes/${ids.get("data-analyst")}`, "sandbox", () => p.locator("figure", { hasText: "CPU" }).locator("polyline").first());
+  // A family: two approaches from one state, of which one is rolled back, and a copy of the better one.
+  const origin = ids.get("pr-bot-1291");
+  const snapshot = (id, name) => call(at.admin, "POST", `/v1/sandboxes/${id}/snapshots`, { name });
+  const fork = async (id, name) => (await call(at.admin, "POST", `/v1/sandboxes/${id}/fork`, { count: 1, name })).items[0].id;
+  await inside(origin, "git init -q /workspace/app; echo 1 >/workspace/app/parser.py");
+  const green = await snapshot(origin, "tests pass");
+  const regex = await fork(origin, "by-regex"), table = await fork(origin, "by-table");
+  await inside(regex, "echo 2 >/workspace/app/parser.py");
+  await snapshot(regex, "faster");
+  await inside(table, "echo 3 >/workspace/app/parser.py; echo t >/workspace/app/table.py");
+  await snapshot(table, "all green");
+  await fork(table, "review");
+  await inside(origin, "rm /workspace/app/parser.py");
+  await call(at.admin, "POST", `/v1/sandboxes/${origin}/rollback`, { snapshot_id: green.id });
+  await snapshot(origin, "back again");
+  await show("snapshots", "snapshots", () => p.locator(".family .dot").nth(4));
+  await show("host", "host", () => p.getByRole("heading", { name: "Findings" }));
+  await p.goto(`${at.url}/console/sandboxes/${ids.get("shop-preview")}/code`);
+  for (const code of ["import pandas as pd\nsales = pd.DataFrame({'month': ['Jan', 'Feb', 'Mar'], 'euros': [120, 180, 150]})\nsales.tail(2)", "sales.plot.bar(x='month', figsize=(6, 2.2), rot=0);"]) {
+    await p.getByLabel("Code").fill(code);
+    await p.keyboard.press("Control+Enter");
+    await p.getByText("running…").waitFor({ state: "detached" });
+  }
+  await p.locator("img[src^='data:image/png']").waitFor();
+  await take("code");
 } finally {
   await browser.close();
   await endAll();
