@@ -1,8 +1,9 @@
 /** The sandboxes, kept true by the stream of events; only the rows in sight are drawn. */
-import type { Network, NetworkMode, OnHostLoss, Sandbox, SandboxInfo, SandboxMetrics, Secret, Size } from "bothy";
+import type { CreateParams, Network, NetworkMode, OnHostLoss, Sandbox, SandboxInfo, SandboxMetrics, Secret, Size } from "bothy";
 import { Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { bothy, isLive, type Login, may } from "./server";
+import { bothy, isLive, type Login, may, textOf } from "./server";
+import { languages, snippet } from "./snippets";
 import { useStream } from "./stream";
 import { A, Button, bytes, Command, Empty, go, Time, Trouble, useQuery, useRead, useTrouble } from "./ui";
 
@@ -235,35 +236,48 @@ export function secrets(text: string): Secret[] | undefined {
   return list.length ? list : undefined;
 }
 
+/** What the form asks for. Throws where a line of it cannot be understood. */
+function asked(form: HTMLFormElement): CreateParams {
+  const f = new FormData(form);
+  const text = (name: string) => String(f.get(name) ?? "").trim() || undefined;
+  const number = (name: string) => (text(name) ? Number(text(name)) : undefined);
+  const policy = (): Network | undefined => {
+    const mode = text("network") as NetworkMode | undefined;
+    const rules = {
+      presets: words(text("presets")), allowDomains: words(text("allow")), allowCidrs: words(text("cidrs")),
+      denyCidrs: words(text("deny")), allowPorts: words(text("ports"))?.map(Number),
+    };
+    return Object.values(rules).some((r) => r) ? { mode: mode ?? "restricted", ...rules } : mode;
+  };
+  return {
+    template: text("snapshot") ? undefined : text("template"), name: text("name"), size: text("size") as Size | undefined, engine: text("engine"),
+    cpu: number("cpu"), memoryMb: number("memory"), diskMb: number("disk"), timeoutSeconds: number("timeout"), idleSeconds: number("idle"),
+    onTimeout: f.get("pause") ? "pause" : undefined, autoResume: f.get("resume") ? true : undefined, network: policy(), snapshotId: text("snapshot"), requireAcceleration: f.get("accelerated") ? true : undefined,
+    checkpointSeconds: number("checkpoint"), onHostLoss: text("loss") as OnHostLoss | undefined, hostLabels: some(text("hosts"), "label of hosts"),
+    budget: number("budget"), secrets: secrets(text("secrets") ?? ""), metadata: some(text("labels"), "label"), env: some(text("env"), "variable"),
+  };
+}
+
 function Create() {
   const { value: snapshots } = useRead(() => bothy.snapshots.list({ limit: 1000 }).all(), "");
   const { value: templates, trouble: unread } = useRead(() => bothy.templates.list(), "");
   const [trouble, attempt] = useTrouble();
   const form = useRef<HTMLFormElement>(null);
-  const make = () => attempt(async () => {
-    const f = new FormData(form.current!);
-    const text = (name: string) => String(f.get(name) ?? "").trim() || undefined;
-    const number = (name: string) => (text(name) ? Number(text(name)) : undefined);
-    const policy = (): Network | undefined => {
-      const mode = text("network") as NetworkMode | undefined;
-      const rules = {
-        presets: words(text("presets")), allowDomains: words(text("allow")), allowCidrs: words(text("cidrs")),
-        denyCidrs: words(text("deny")), allowPorts: words(text("ports"))?.map(Number),
-      };
-      return Object.values(rules).some((r) => r) ? { mode: mode ?? "restricted", ...rules } : mode;
-    };
-    const s = await bothy.sandboxes.create({
-      template: text("snapshot") ? undefined : text("template"), name: text("name"), size: text("size") as Size | undefined, engine: text("engine"),
-      cpu: number("cpu"), memoryMb: number("memory"), diskMb: number("disk"), timeoutSeconds: number("timeout"), idleSeconds: number("idle"),
-      onTimeout: f.get("pause") ? "pause" : undefined, autoResume: f.get("resume") ? true : undefined, network: policy(), snapshotId: text("snapshot"), requireAcceleration: f.get("accelerated") ? true : undefined,
-      checkpointSeconds: number("checkpoint"), onHostLoss: text("loss") as OnHostLoss | undefined, hostLabels: some(text("hosts"), "label of hosts"),
-      budget: number("budget"), secrets: secrets(text("secrets") ?? ""), metadata: some(text("labels"), "label"), env: some(text("env"), "variable"),
-    });
-    go(`sandboxes/${s.id}`);
-  });
+  const [shown, setShown] = useState<{ params?: CreateParams; trouble?: string }>({ params: {} });
+  const [coded, setCoded] = useState(false);
+  const [language, setLanguage] = useState<(typeof languages)[number]>("CLI");
+  const look = () => {
+    try {
+      setShown({ params: asked(form.current!) });
+    } catch (error) {
+      setShown({ trouble: textOf(error) });
+    }
+  };
+  useEffect(look, [templates, snapshots]);
+  const make = () => attempt(async () => go(`sandboxes/${(await bothy.sandboxes.create(asked(form.current!))).id}`));
   const field = (name: string, label: string, type = "text") => <label>{label}<input name={name} type={type} step="any" /></label>;
   return (
-    <form ref={form} class="create" onSubmit={(e) => (e.preventDefault(), void make())}>
+    <form ref={form} class="create" onInput={look} onSubmit={(e) => (e.preventDefault(), void make())}>
       <Trouble text={trouble || unread} />
       <label>Template<select name="template">{templates?.map((t) => <option key={t.name} selected={t.name === "python-3.12"}>{t.name}</option>)}</select></label>
       {field("name", "Name")}
@@ -293,6 +307,10 @@ function Create() {
         <label>Labels, name=value<textarea name="labels" rows={2} /></label>
         <label>Environment, NAME=value<textarea name="env" rows={2} /></label>
       </div></details>
+      <details onToggle={(e) => setCoded(e.currentTarget.open)}><summary>The same as code</summary>{coded && <div class="inner">
+        <div class="chips" role="group" aria-label="Language">{languages.map((l) => <button key={l} type="button" aria-pressed={l === language} onClick={() => setLanguage(l)}>{l}</button>)}</div>
+        {shown.params ? <Command>{snippet(language, shown.params, location.origin)}</Command> : <p class="trouble">{shown.trouble}</p>}
+      </div>}</details>
       <div class="whole"><Button kind="main" work={make}>Create</Button></div>
     </form>
   );

@@ -148,7 +148,7 @@ test("the list is live, and what is in a label is text", async () => {
 
 test("a sandbox is made in the page", async () => {
   await page.getByRole("button", { name: "New sandbox" }).click();
-  await page.getByLabel("Template").selectOption("python-3.12-bare");
+  await page.getByRole("combobox", { name: "Template" }).selectOption("python-3.12-bare");
   await page.getByLabel("Name", { exact: true }).fill("made-here");
   await page.getByText("Network and secrets").click();
   await page.getByLabel("May reach (host names)").fill("example.com");
@@ -157,13 +157,32 @@ test("a sandbox is made in the page", async () => {
   await page.getByLabel("When its host is lost").selectOption("fail");
   await page.getByLabel("Checkpoint every, seconds").fill("60");
   await page.getByLabel("Labels of its host").fill("zone");
-  await page.getByRole("button", { name: "Create" }).click();
+  await page.getByRole("button", { name: "Create", exact: true }).click();
   await page.getByText('The label of hosts "zone" is not name=value.').waitFor();
   await page.getByLabel("Labels of its host").fill("zone=a");
-  await page.getByRole("button", { name: "Create" }).click();
+  await page.getByRole("button", { name: "Create", exact: true }).click();
   await page.getByText("host_labels requires a cluster", { exact: false }).waitFor();
+  await page.getByText("The same as code").click();
   await page.getByLabel("Labels of its host").fill("");
-  await page.getByRole("button", { name: "Create" }).click();
+  const shown = {};
+  for (const language of ["Python", "JavaScript", "curl", "CLI"]) {
+    await page.getByRole("button", { name: language, exact: true }).click();
+    shown[language] = await page.locator("form .command code").textContent();
+  }
+  await accessible(page);
+  await picture(page, "create");
+  assert.equal(shown.Python.includes("never-shown"), false);
+  assert.match(shown.Python, /^import os\n\nfrom bothy import Sandbox\n\nsbx = Sandbox\.create\(template="python-3\.12-bare", name="made-here", network=\{"mode": "restricted", "allow_domains": \["example\.com"\]\}/);
+  assert.match(shown.JavaScript, /value: process\.env\.MADE_KEY, hosts: \["example\.com"\]/);
+  const env = { ...process.env, BOTHY_URL: url, BOTHY_API_KEY: admin, MADE_KEY: "never-shown-here", PATH: `${bothy.slice(0, bothy.lastIndexOf("/"))}:${process.env.PATH}` };
+  for (const language of ["curl", "CLI"]) { // what is shown does what the form does
+    const said = execFileSync("sh", ["-c", shown[language]], { env }).toString().trim();
+    const id = language === "curl" ? JSON.parse(said).id : said;
+    const { network, on_host_loss, checkpoint_seconds, secret_names } = await call(admin, "GET", `/v1/sandboxes/${id}`);
+    assert.deepEqual([network.allow_domains, on_host_loss, checkpoint_seconds, secret_names], [["example.com"], "fail", 60, ["MADE_KEY"]], language);
+    await call(admin, "DELETE", `/v1/sandboxes/${id}`);
+  }
+  await page.getByRole("button", { name: "Create", exact: true }).click();
   await page.getByRole("heading", { name: "made-here" }).waitFor();
   const made = page.url().split("/").at(-1);
   assert.deepEqual((await call(admin, "GET", `/v1/sandboxes/${made}`)).network.allow_domains, ["example.com"]);
