@@ -105,6 +105,7 @@ type ImageConfig struct {
 	Volumes      []string          `json:"volumes,omitempty"`
 	StopSignal   string            `json:"stop_signal,omitempty"`
 	Healthcheck  *Healthcheck      `json:"healthcheck,omitempty"`
+	OnBuild      []string          `json:"on_build,omitempty"`
 }
 
 // Healthcheck is a command that tells whether a container works.

@@ -158,6 +158,8 @@ func (b *build) takeConfig(ref string, img v1.Image) error {
 		Kind: bothy.FromImage, Parameters: map[string]any{"image": ref}, Materials: []bothy.Material{{Name: ref, Digest: digest.String()}}, StartedAt: &b.t.CreatedAt,
 	}
 	b.t.Description = c.Config.Labels[descriptionLabel]
+	image := ConfigOf(&c.Config)
+	b.t.Image = &image
 	b.t.Entrypoint = append(append([]string{}, c.Config.Entrypoint...), c.Config.Cmd...)
 	maps.Copy(b.t.Env, imageEnv(c.Config.Env))
 	b.searchPath = b.t.Env["PATH"]

@@ -98,9 +98,7 @@ func imageOf(t *store.Template, layer io.ReadCloser) (v1.Image, error) {
 		c.Config.Env = append(c.Config.Env, key+"="+t.Env[key])
 	}
 	if i := t.Image; i != nil {
-		c.Config.Entrypoint, c.Config.Cmd, c.Config.Shell = i.Entrypoint, i.Cmd, i.Shell
-		c.Config.Labels, c.Config.StopSignal = maps.Clone(i.Labels), i.StopSignal
-		c.Config.ExposedPorts, c.Config.Volumes = setOf(i.ExposedPorts), setOf(i.Volumes)
+		setConfig(&c.Config, i)
 	}
 	if t.Description != "" {
 		if c.Config.Labels == nil {
@@ -113,12 +111,4 @@ func imageOf(t *store.Template, layer io.ReadCloser) (v1.Image, error) {
 		return nil, err
 	}
 	return mutate.AppendLayers(img, stream.NewLayer(layer))
-}
-
-func setOf(list []string) map[string]struct{} {
-	set := map[string]struct{}{}
-	for _, item := range list {
-		set[item] = struct{}{}
-	}
-	return set
 }

@@ -7,8 +7,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
@@ -21,7 +25,11 @@ func TestAPushedTemplateCanBeImported(t *testing.T) {
 	host := strings.TrimPrefix(s.URL, "http://")
 	l := library(t, Options{}, "tools")
 	c := as(t, bothy.ScopeTemplatesRead, bothy.ScopeTemplatesWrite)
-	img := image(t, config("GREETING=hello", "PATH=/usr/bin:/bin"), layer(t, entry{name: "new", content: "content"}, entry{name: "other", content: "x"}))
+	of := config("GREETING=hello", "PATH=/usr/bin:/bin")
+	of.Entrypoint, of.Cmd, of.StopSignal, of.OnBuild = []string{"/serve"}, []string{"all"}, "SIGINT", []string{"RUN true"}
+	of.ExposedPorts, of.Volumes = map[string]struct{}{"80/tcp": {}}, map[string]struct{}{"/data": {}}
+	of.Healthcheck = &v1.HealthConfig{Test: []string{"CMD", "true"}, Interval: 5 * time.Second, Timeout: time.Second, StartPeriod: time.Minute, Retries: 2}
+	img := image(t, of, layer(t, entry{name: "new", content: "content"}, entry{name: "other", content: "x"}))
 	made, err := l.BuildTemplate(c, bothy.TemplateBuild{Name: "app", Image: push(t, img)}, nil)
 	must(t, err)
 	ref := host + "/team/app:v1"
@@ -36,6 +44,15 @@ func TestAPushedTemplateCanBeImported(t *testing.T) {
 	must(t, err)
 	if back.Env["GREETING"] != "hello" || back.Env["PATH"] != made.Env["PATH"] || back.Cwd != made.Cwd {
 		t.Errorf("it was imported as %+v", back)
+	}
+	want := &bothy.ImageConfig{
+		Entrypoint: []string{"/serve"}, Cmd: []string{"all"}, StopSignal: "SIGINT", OnBuild: []string{"RUN true"}, ExposedPorts: []string{"80/tcp"}, Volumes: []string{"/data"},
+		Healthcheck: &bothy.Healthcheck{Test: []string{"CMD", "true"}, IntervalSeconds: 5, TimeoutSeconds: 1, StartPeriodSeconds: 60, Retries: 2},
+	}
+	for what, got := range map[string]*bothy.Template{"the image": made, "what was pushed": back} {
+		if diff := cmp.Diff(want, got.Image, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s was imported with other settings:\n%s", what, diff)
+		}
 	}
 	if want, got := listing(t, row(t, l, made)), listing(t, row(t, l, back)); want != got {
 		t.Errorf("it had\n%s\nand was imported with\n%s", want, got)

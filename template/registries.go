@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -187,7 +188,11 @@ func pullError(ref string, err error) error {
 		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry has no image %s for linux/%s", ref, runtime.GOARCH).
 			WithHint("Check the name and the tag.").Because(err)
 	}
-	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s", status, ref).WithHint(save).Because(err)
+	if status == http.StatusTooManyRequests {
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s%s", status, ref, registryWords(err)).
+			WithHint("It limits how often images are fetched: wait, or give a login with the build. %s", save).Because(err)
+	}
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s%s", status, ref, registryWords(err)).WithHint(save).Because(err)
 }
 
 // pushError is pullError for pushing an image.
@@ -200,8 +205,11 @@ func pushError(ref string, err error) error {
 		return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry does not let this server write %s", ref).
 			WithHint("Give a login with write access, or run docker login as the server's user.").Because(err)
 	}
-	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s", status, ref).
-		WithHint("Check the name and the tag.").Because(err)
+	hint := "Check the name and the tag."
+	if status == http.StatusTooManyRequests || status >= 500 {
+		hint = "Try again later."
+	}
+	return bothy.Errorf(bothy.CodeTemplateInvalid, "the registry answered %d for %s%s", status, ref, registryWords(err)).WithHint("%s", hint).Because(err)
 }
 
 // registryStatus is the HTTP status of a registry's response; 0 if there was none.
@@ -210,6 +218,42 @@ func registryStatus(err error) int {
 		return t.StatusCode
 	}
 	return 0
+}
+
+// maxWords limits what is repeated of a registry's own words.
+const maxWords = 400
+
+// registryWords is what a registry said about its error, after a colon, if it said anything in the
+// format of registries.
+func registryWords(err error) string {
+	t, ok := errors.AsType[*transport.Error](err)
+	if !ok {
+		return ""
+	}
+	var said []string
+	for _, d := range t.Errors[:min(len(t.Errors), 3)] {
+		text := strings.TrimSpace(d.Message)
+		if text == "" {
+			text = string(d.Code)
+		}
+		text = strings.Map(func(r rune) rune {
+			if !unicode.IsPrint(r) {
+				return ' '
+			}
+			return r
+		}, text[:min(len(text), 4*maxWords)])
+		if text != "" && !slices.Contains(said, text) {
+			said = append(said, text)
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	text := strings.Join(said, "; ")
+	if len(text) > maxWords {
+		text = text[:maxWords] + "…"
+	}
+	return ": " + strings.ToValidUTF8(text, "")
 }
 
 // unreachable is the error for a registry that did not respond, or nil if it did.

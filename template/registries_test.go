@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
 // leadsTo is a network in which every address leads to one server.
@@ -183,4 +184,25 @@ func TestManyLayers(t *testing.T) {
 	must(t, err)
 	_, dir := buildImage(t, img)
 	has(t, dir, "n", strings.Repeat("x", 199))
+}
+
+func TestARegistrysOwnWords(t *testing.T) {
+	for _, c := range []struct {
+		err  *transport.Error
+		want string
+	}{
+		{&transport.Error{StatusCode: 429, Errors: []transport.Diagnostic{{Code: "TOOMANYREQUESTS", Message: "slow\x07 down"}}}, "the registry answered 429 for a/b: slow  down"},
+		{&transport.Error{StatusCode: 500, Errors: []transport.Diagnostic{{Code: "UNKNOWN"}, {Code: "UNKNOWN", Message: "no disk"}}}, "the registry answered 500 for a/b: UNKNOWN; no disk"},
+		{&transport.Error{StatusCode: 502}, "the registry answered 502 for a/b"},
+	} {
+		for _, of := range []func(string, error) error{pullError, pushError} {
+			if got := bothy.AsError(of("a/b", c.err)).Detail; got != c.want {
+				t.Errorf("%q", got)
+			}
+		}
+	}
+	long := &transport.Error{StatusCode: 500, Errors: []transport.Diagnostic{{Message: strings.Repeat("ä", 50_000)}}}
+	if got := bothy.AsError(pullError("a/b", long)).Detail; len(got) > maxWords+100 {
+		t.Errorf("it has %d bytes", len(got))
+	}
 }

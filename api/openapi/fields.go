@@ -617,6 +617,7 @@ var Descriptions = map[string]fields{
 		"volumes":       field("VOLUME."),
 		"stop_signal":   field("STOPSIGNAL."),
 		"healthcheck":   field("HEALTHCHECK."),
+		"on_build":      field("ONBUILD: instructions that builds from the template begin with."),
 	},
 	"Healthcheck": {
 		"test":                 field("The command, after CMD or CMD-SHELL; or NONE."),

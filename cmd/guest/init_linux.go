@@ -44,6 +44,7 @@ func becomeInit(opt *agent.Options) {
 		logged("block signals to process 1", blockSignalsToInit())
 	}
 	logged("hide from ptrace", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+	logged("copy the image's /run", fillRun("/run"))
 	logged("complete the root file system", addMissingFiles("/"))
 	logged("make "+opt.Cwd, makeWorkspace(opt.Cwd, opt.User))
 	opt.Commands.Cgroup = os.Getenv(abi.EnvCommandsCgroup)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/template"
 	"github.com/bothy-dev/bothy/template/apart"
 	"github.com/bothy-dev/bothy/template/tree"
 	"github.com/bothy-dev/bothy/templates"
@@ -114,12 +115,8 @@ func (b *Builder) ofImage(ctx context.Context, h *hold, ref string, img v1.Image
 		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s is for %s/%s, but this host is linux/%s", ref, c.OS, c.Architecture, runtime.GOARCH).
 			WithHint("Use an image built for this platform.")
 	}
-	if len(c.Config.OnBuild) > 0 {
-		return nil, bothy.Errorf(bothy.CodeUnsupported, "the image %s has ONBUILD instructions, which are not supported: %s", ref, strings.Join(c.Config.OnBuild, "; ")).
-			WithHint("Copy them into the Dockerfile, after a FROM of the image that this one was built from.")
-	}
-	if n := len(c.Config.Env) + len(c.Config.Labels) + len(c.Config.ExposedPorts) + len(c.Config.Volumes); n > maxItems {
-		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s has %d variables, labels, ports and volumes, more than %d", ref, n, maxItems).
+	if n := len(c.Config.Env) + len(c.Config.Labels) + len(c.Config.ExposedPorts) + len(c.Config.Volumes) + len(c.Config.OnBuild); n > maxItems {
+		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the image %s has %d variables, labels, ports, volumes and ONBUILD instructions, more than %d", ref, n, maxItems).
 			WithHint("Use an image with fewer of them.")
 	}
 	// Each project fetches its own: whoever knows the digest of a private image need not be allowed
@@ -140,18 +137,10 @@ func (b *Builder) ofImage(ctx context.Context, h *hold, ref string, img v1.Image
 }
 
 func ofConfig(c *v1.Config) settings {
-	s := settings{User: c.User, Workdir: c.WorkingDir, Image: bothy.ImageConfig{
-		Entrypoint: c.Entrypoint, Cmd: c.Cmd, Shell: c.Shell, Labels: c.Labels, StopSignal: c.StopSignal,
-		ExposedPorts: slices.Sorted(maps.Keys(c.ExposedPorts)), Volumes: slices.Sorted(maps.Keys(c.Volumes)),
-	}}
+	s := settings{User: c.User, Workdir: c.WorkingDir, Image: template.ConfigOf(c)}
 	for _, kv := range c.Env {
 		if name, value, ok := strings.Cut(kv, "="); ok {
 			s.setEnv(name, value)
-		}
-	}
-	if h := c.Healthcheck; h != nil {
-		s.Image.Healthcheck = &bothy.Healthcheck{
-			Test: h.Test, IntervalSeconds: h.Interval.Seconds(), TimeoutSeconds: h.Timeout.Seconds(), StartPeriodSeconds: h.StartPeriod.Seconds(), Retries: h.Retries,
 		}
 	}
 	return s

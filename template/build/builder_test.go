@@ -140,7 +140,7 @@ func TestFailuresNameTheLine(t *testing.T) {
 	if _, err := w.library.Lookup("made"); err == nil {
 		t.Error("a build that failed has made a template")
 	}
-	for file, want := range map[string]string{"FROM base\nONBUILD RUN x": "line 2: ONBUILD", "": "neither a Dockerfile"} {
+	for file, want := range map[string]string{"FROM base\nONBUILD RUN --network=host x": "line 2: ONBUILD", "": "neither a Dockerfile"} {
 		if _, err := w.StartBuild(w.me(), bothy.BuildRequest{Name: "made", Dockerfile: file}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", file, err)
 		}

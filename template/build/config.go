@@ -30,7 +30,7 @@ func (s *settings) clone() settings {
 	c.Env = slices.Clone(s.Env)
 	i := s.Image
 	i.Labels = maps.Clone(i.Labels)
-	i.ExposedPorts, i.Volumes = slices.Clone(i.ExposedPorts), slices.Clone(i.Volumes)
+	i.ExposedPorts, i.Volumes, i.OnBuild = slices.Clone(i.ExposedPorts), slices.Clone(i.Volumes), slices.Clone(i.OnBuild)
 	c.Image, c.CmdSet = i, false
 	return c
 }
@@ -129,7 +129,10 @@ func (e expander) expand(s Step) (Step, error) {
 		}
 	case Copy, Add:
 		f := *s.Copy
-		f.Sources, f.Inline = slices.Clone(f.Sources), slices.Clone(f.Inline)
+		f.Sources, f.Inline, f.Exclude = slices.Clone(f.Sources), slices.Clone(f.Inline), slices.Clone(f.Exclude)
+		for i := range f.Exclude {
+			each(&f.Exclude[i])
+		}
 		for i := range f.Sources {
 			each(&f.Sources[i])
 		}
@@ -168,14 +171,42 @@ func (e expander) heredoc(text string, err error) (string, error) {
 
 // check returns an error for too many settings.
 func (s *settings) check() error {
-	if n := len(s.Env) + len(s.Image.Labels) + len(s.Image.ExposedPorts) + len(s.Image.Volumes); n > maxItems {
-		return fmt.Errorf("there are %d variables, labels, ports and volumes, more than %d", n, maxItems)
+	if n := len(s.Env) + len(s.Image.Labels) + len(s.Image.ExposedPorts) + len(s.Image.Volumes) + len(s.Image.OnBuild); n > maxItems {
+		return fmt.Errorf("there are more than %d variables, labels, ports, volumes and ONBUILD instructions", maxItems)
 	}
 	return nil
 }
 
+// expose adds ports, each a number or a range of numbers with an optional protocol.
+func (s *settings) expose(specs []string) error {
+	ports := map[string]bool{}
+	for _, p := range s.Image.ExposedPorts {
+		ports[p] = true
+	}
+	for _, spec := range specs {
+		numbers, protocol, ok := strings.Cut(strings.ToLower(spec), "/")
+		if !ok {
+			protocol = "tcp"
+		}
+		from, to, ok := strings.Cut(numbers, "-")
+		if !ok {
+			to = from
+		}
+		first, err1 := strconv.ParseUint(from, 10, 16)
+		last, err2 := strconv.ParseUint(to, 10, 16)
+		if err1 != nil || err2 != nil || first > last || !slices.Contains([]string{"tcp", "udp", "sctp"}, protocol) {
+			return fmt.Errorf("EXPOSE %s: write a port like 80, 53/udp or 8000-8010", spec)
+		}
+		for n := first; n <= last && len(ports) <= maxItems; n++ {
+			ports[fmt.Sprintf("%d/%s", n, protocol)] = true
+		}
+	}
+	s.Image.ExposedPorts = slices.Sorted(maps.Keys(ports))
+	return nil
+}
+
 // apply applies a step that changes only settings.
-func (s *settings) apply(step Step) {
+func (s *settings) apply(step Step) error {
 	switch step.Kind {
 	case Env:
 		for _, p := range step.Pairs {
@@ -191,12 +222,7 @@ func (s *settings) apply(step Step) {
 	case User:
 		s.User = step.Args[0]
 	case Expose:
-		for _, port := range step.Args {
-			if !strings.Contains(port, "/") {
-				port += "/tcp"
-			}
-			s.Image.ExposedPorts = add(s.Image.ExposedPorts, port)
-		}
+		return s.expose(step.Args)
 	case Volume:
 		for _, path := range step.Args {
 			s.Image.Volumes = add(s.Image.Volumes, path)
@@ -214,7 +240,10 @@ func (s *settings) apply(step Step) {
 		s.Image.StopSignal = step.Args[0]
 	case Healthcheck:
 		s.Image.Healthcheck = health(step)
+	case Onbuild:
+		s.Image.OnBuild = append(s.Image.OnBuild, step.Args...)
 	}
+	return nil
 }
 
 func add(list []string, item string) []string {

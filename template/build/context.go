@@ -129,17 +129,29 @@ func ignore(ctx context.Context, t *tree.Tree, dockerfile string) error {
 		break
 	}
 	patterns, err := ignorefile.ReadAll(strings.NewReader(string(text)))
-	if err != nil || len(patterns) == 0 {
-		return err
+	if err == nil {
+		err = without(ctx, t, patterns, 1)
+	}
+	if err != nil && ctx.Err() == nil {
+		return badIgnore(err)
+	}
+	return err
+}
+
+// without removes from a tree what patterns name, as a .dockerignore has them. It is one of so many
+// trees for a step.
+func without(ctx context.Context, t *tree.Tree, patterns []string, of int) error {
+	if len(patterns) == 0 {
+		return nil
 	}
 	m, err := patternmatcher.New(patterns)
 	if err != nil {
-		return badIgnore(err)
+		return err
 	}
 	files := 0
 	_ = tree.Walk(t.Root(), func(string, *tree.Node) error { files++; return nil })
-	if files > maxMatches/len(patterns) {
-		return badIgnore(fmt.Errorf("it has %d patterns, too many for the %d files of the context", len(patterns), files))
+	if files > maxMatches/len(patterns)/of {
+		return fmt.Errorf("it has %d patterns, too many for %d files", len(patterns), files)
 	}
 	in := &ignoring{ctx: ctx, t: t, m: m}
 	_, err = in.folder(t.Root(), "", patternmatcher.MatchInfo{})
@@ -147,8 +159,8 @@ func ignore(ctx context.Context, t *tree.Tree, dockerfile string) error {
 }
 
 const (
-	// maxIgnore limits the bytes of a .dockerignore, and maxMatches its patterns times the files that
-	// they are compared with.
+	// maxIgnore limits the bytes of a .dockerignore, and maxMatches patterns times the files that they
+	// are compared with.
 	maxIgnore  = 64 << 10
 	maxMatches = 10_000_000
 )
@@ -169,11 +181,7 @@ func (in *ignoring) match(name string, above patternmatcher.MatchInfo) (bool, pa
 	if in.ctx.Err() != nil {
 		return false, above, context.Cause(in.ctx)
 	}
-	out, info, err := in.m.MatchesUsingParentResults(name, above)
-	if err != nil {
-		err = badIgnore(err)
-	}
-	return out, info, err
+	return in.m.MatchesUsingParentResults(name, above)
 }
 
 // folder reports whether anything in a folder is left.
@@ -260,22 +268,12 @@ func (s *treeHasher) content(ctx context.Context, n *tree.Node) (string, error) 
 	return s.known[n], nil
 }
 
-// sources computes a checksum of what the patterns match in a tree.
-func (s *treeHasher) sources(ctx context.Context, t *tree.Tree, patterns []string) (string, error) {
+// sources computes a checksum of what is copied.
+func (s *treeHasher) sources(ctx context.Context, list []source) (string, error) {
 	h, linked := sha256.New(), map[*tree.Node]string{}
-	for _, pattern := range patterns {
-		found, err := match(ctx, t, pattern)
-		if err != nil {
+	for _, one := range list {
+		if err := s.add(ctx, h, one.name, one.node, linked); err != nil {
 			return "", err
-		}
-		for _, p := range found {
-			n, err := t.Get(p)
-			if err != nil {
-				return "", err
-			}
-			if err := s.add(ctx, h, p, n, linked); err != nil {
-				return "", err
-			}
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil

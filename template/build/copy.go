@@ -43,13 +43,9 @@ func (c *copying) run() error {
 	if !path.IsAbs(dest) {
 		dest = path.Join("/", c.workdir, dest) + strings.Repeat("/", boolInt(strings.HasSuffix(dest, "/") || dest == "." || dest == "./"))
 	}
-	var sources []string
-	for _, pattern := range c.files.Sources {
-		found, err := match(c.ctx, c.from, pattern)
-		if err != nil {
-			return err
-		}
-		sources = append(sources, found...)
+	sources, err := c.files.from(c.ctx, c.from)
+	if err != nil {
+		return err
 	}
 	if len(sources)+len(c.files.Inline) > 1 && !strings.HasSuffix(dest, "/") {
 		return fmt.Errorf("with several sources the destination must end with a slash, which %s does not", c.files.Dest)
@@ -97,10 +93,98 @@ func (c *copying) options() error {
 	return nil
 }
 
+// source is what is copied: a file, or the content of a folder.
+type source struct {
+	name string
+	node *tree.Node
+}
+
+// from returns what the sources name in a tree, without what is excluded.
+func (f *Files) from(ctx context.Context, t *tree.Tree) ([]source, error) {
+	var list []source
+	for _, pattern := range f.Sources {
+		if f.Parents {
+			one, err := f.withParents(ctx, t, pattern)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, one)
+			continue
+		}
+		found, err := match(ctx, t, pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range found {
+			n, err := t.Get(name)
+			if err != nil {
+				return nil, fmt.Errorf("%q: not found", "/"+name)
+			}
+			if n, err = f.without(ctx, n, path.Base(name)); err != nil {
+				return nil, err
+			}
+			if n != nil {
+				list = append(list, source{name, n})
+			}
+		}
+	}
+	return list, nil
+}
+
+// without returns a source without what is excluded, or nil if that is all of it. The patterns are
+// those of names in a folder, or of the file.
+func (f *Files) without(ctx context.Context, n *tree.Node, name string) (*tree.Node, error) {
+	if len(f.Exclude) == 0 {
+		return n, nil
+	}
+	t := tree.New(epoch)
+	if n.IsDir() {
+		t = tree.Sub(n)
+	} else if err := t.Put(name, n); err != nil {
+		return nil, err
+	}
+	if err := without(ctx, t, f.Exclude, len(f.Sources)); err != nil {
+		return nil, fmt.Errorf("--exclude: %w", err)
+	}
+	if n.IsDir() {
+		return t.Root(), nil
+	}
+	return t.Root().Child(name), nil
+}
+
+// withParents returns a folder with only what matches a source, and the folders on the way to it.
+// They begin at the root or, if the source contains /./, there.
+func (f *Files) withParents(ctx context.Context, t *tree.Tree, pattern string) (source, error) {
+	top, rest, ok := strings.Cut(pattern, "/./")
+	if !ok {
+		top, rest = "/", pattern
+	}
+	rest = strings.TrimPrefix(path.Join("/", rest), "/")
+	n, err := t.Get(top)
+	if err != nil || !n.IsDir() {
+		return source{}, fmt.Errorf("%q: not found", path.Join("/", top))
+	}
+	found := tree.Sub(n)
+	if !strings.ContainsAny(rest, wildcards) {
+		if _, err := found.Get(rest); err != nil {
+			return source{}, fmt.Errorf("%q: not found", path.Join("/", top, rest))
+		}
+	}
+	if rest != "" {
+		if err := without(ctx, found, []string{"**", "!" + rest}, len(f.Sources)); err != nil {
+			return source{}, fmt.Errorf("%s: %w", pattern, err)
+		}
+	}
+	n, err = f.without(ctx, found.Root(), "")
+	return source{top, n}, err
+}
+
+const wildcards = `*?[\`
+
 // match returns the paths that match a source. One without wildcards must exist.
 func match(ctx context.Context, from *tree.Tree, pattern string) ([]string, error) {
 	clean := strings.TrimPrefix(path.Join("/", pattern), "/")
-	if !strings.ContainsAny(clean, `*?[\`) {
+	if !strings.ContainsAny(clean, wildcards) {
 		if _, err := from.Get(clean); err != nil {
 			return nil, fmt.Errorf("%q: not found", "/"+clean)
 		}
@@ -124,11 +208,8 @@ func match(ctx context.Context, from *tree.Tree, pattern string) ([]string, erro
 }
 
 // one copies a source: the content of a folder, or a file.
-func (c *copying) one(src, dest string) error {
-	n, err := c.from.Get(src)
-	if err != nil {
-		return fmt.Errorf("%q: not found", "/"+src)
-	}
+func (c *copying) one(s source, dest string) error {
+	src, n := s.name, s.node
 	if c.unpack != nil && n.IsFile() {
 		content, err := c.unpack(n)
 		if err != nil {
@@ -160,39 +241,52 @@ func (c *copying) folder(n *tree.Node, dest string) error {
 			return err
 		}
 	}
-	return c.merge(n, to)
+	changed, err := c.merge(n, to)
+	if changed {
+		c.touch(to)
+	}
+	return err
 }
 
-func (c *copying) merge(n *tree.Node, to string) error {
+// touch gives a folder in which a name has been made the time of now.
+func (c *copying) touch(dir string) {
+	if n, err := c.to.Lget(dir); err == nil && n.IsDir() {
+		n.Time = c.now // folders are not shared with other trees
+	}
+}
+
+// merge reports whether it has made a name in the folder.
+func (c *copying) merge(n *tree.Node, to string) (changed bool, err error) {
 	for _, name := range n.Names() {
 		if c.ctx.Err() != nil {
-			return context.Cause(c.ctx)
+			return changed, context.Cause(c.ctx)
 		}
 		child, at := n.Child(name), path.Join(to, name)
 		old, err := c.to.Lget(at)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return changed, err
 		}
+		changed = changed || old == nil || !child.IsDir()
 		if !child.IsDir() {
 			if old != nil && old.IsDir() {
-				return fmt.Errorf("cannot copy a file over the folder /%s", at)
+				return changed, fmt.Errorf("cannot copy a file over the folder /%s", at)
 			}
 			if err := c.to.Put(at, c.dress(child)); err != nil {
-				return err
+				return changed, err
 			}
 			continue
 		}
 		if old != nil && !old.IsDir() {
-			return fmt.Errorf("cannot copy a folder over /%s, which is not a folder", at)
+			return changed, fmt.Errorf("cannot copy a folder over /%s, which is not a folder", at)
 		}
 		if err := c.to.PutFolder(at, c.dress(child)); err != nil {
-			return err
+			return changed, err
 		}
-		if err := c.merge(child, at); err != nil {
-			return err
+		if _, err := c.merge(child, at); err != nil {
+			return changed, err
 		}
 	}
-	return nil
+	return changed, nil
 }
 
 // file copies a file to a destination, or into it if that is a folder.
@@ -219,7 +313,11 @@ func (c *copying) file(n *tree.Node, dest, name string) error {
 	if err := c.parents(path.Dir("/" + to)); err != nil {
 		return err
 	}
-	return c.to.Put(to, c.dress(n))
+	if err := c.to.Put(to, c.dress(n)); err != nil {
+		return err
+	}
+	c.touch(path.Dir(to))
+	return nil
 }
 
 // parents creates the folders above a destination.
@@ -242,6 +340,7 @@ func (c *copying) parents(dir string) error {
 		if err != nil {
 			return err
 		}
+		c.touch(path.Dir(p))
 		if c.files.Chown != "" {
 			n.UID, n.GID = c.uid, c.gid
 		}

@@ -60,7 +60,31 @@ func Dockerfile(in io.Reader, opts ReadOptions) (*Recipe, error) {
 			return nil, err
 		}
 	}
+	if err := r.checkSources(); err != nil {
+		return nil, err
+	}
+	r.markLater()
 	return r.recipe, r.target()
+}
+
+// markLater notes which stages start from something that has the name of a later stage.
+func (r *reader) markLater() {
+	for i := range r.recipe.Stages {
+		s := &r.recipe.Stages[i]
+		if s.FromStage == nil {
+			s.Later = r.later(i, s.From)
+		}
+	}
+}
+
+// later is the line of a stage with a name, after the one with a number, or 0.
+func (r *reader) later(stage int, name string) int {
+	for _, s := range r.recipe.Stages[stage+1:] {
+		if s.Name != "" && strings.EqualFold(s.Name, name) {
+			return s.Line
+		}
+	}
+	return 0
 }
 
 // checkText refuses a text that takes long to parse: the parser copies all of a heredoc for each of
@@ -150,20 +174,25 @@ func (r *reader) stage(i int, s instructions.Stage) error {
 			if n := step.items(); n > maxItems {
 				return refuse(step.Line, "it has %d words, more than %d", n, maxItems)
 			}
-			if text, ok := c.(fmt.Stringer); ok {
-				step.Text, _, _ = strings.Cut(text.String(), "\n")
-			}
+			step.Text = textOf(c)
 			out.Steps = append(out.Steps, *step)
 		}
-	}
-	if err := r.checkSources(i, out.Steps); err != nil {
-		return err
 	}
 	r.recipe.Stages = append(r.recipe.Stages, out)
 	if s.Name != "" {
 		r.index[strings.ToLower(s.Name)] = i
 	}
 	return nil
+}
+
+// textOf is the first line of an instruction.
+func textOf(c instructions.Command) string {
+	text, ok := c.(fmt.Stringer)
+	if !ok {
+		return ""
+	}
+	first, _, _ := strings.Cut(text.String(), "\n")
+	return first
 }
 
 // checkPlatform accepts only this server's platform.
@@ -189,12 +218,23 @@ var platformArgs = map[string]string{
 	"TARGETPLATFORM": hostPlatform, "TARGETOS": "linux", "TARGETARCH": runtime.GOARCH, "TARGETVARIANT": "", "TARGETSTAGE": "",
 }
 
-// checkSources refuses a --from with the number of a later stage.
-func (r *reader) checkSources(stage int, steps []Step) error {
-	for _, s := range steps {
-		for _, from := range s.sources() {
-			if n, err := strconv.Atoi(from); err == nil && (n < 0 || n >= stage) {
-				return refuse(s.Line, "there is no stage %d before this one", n)
+// checkSources refuses a --from with the number or the name of a later stage.
+func (r *reader) checkSources() error {
+	for i, stage := range r.recipe.Stages {
+		for _, s := range stage.Steps {
+			for _, from := range s.sources() {
+				if n, err := strconv.Atoi(from); err == nil && (n < 0 || n >= i) {
+					return refuse(s.Line, "there is no stage %d before this one", n)
+				}
+				if _, ok := r.find(from, i); ok {
+					continue
+				}
+				if strings.EqualFold(from, stage.Name) {
+					return refuse(s.Line, "a stage cannot copy from itself, which is %s", stage.Name)
+				}
+				if at := r.later(i, from); at != 0 {
+					return refuse(s.Line, "the stage %s begins later, on line %d: move it before the stage of this line", from, at)
+				}
 			}
 		}
 	}
@@ -326,7 +366,7 @@ func refuse(at int, format string, args ...any) error {
 
 // located adds the line to a parser error.
 func located(err error) error {
-	var where *parser.ErrorLocation
+	var where *parser.LocationError
 	if errors.As(err, &where) && len(where.Locations) > 0 {
 		// The innermost is the instruction itself.
 		return refuse(line(where.Locations[0]), "%v", where.Unwrap())

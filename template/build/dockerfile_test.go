@@ -36,6 +36,8 @@ func TestDockerfile(t *testing.T) {
 		{name: "run, tmpfs", text: "RUN --mount=type=tmpfs,target=/t,size=1m true", want: one(Step{Kind: Run, Line: 2, Args: []string{"true"}, UseShell: true, Mounts: []Mount{{Type: "tmpfs", Target: "/t", Size: 1 << 20}}})},
 		{name: "run, bind", text: "RUN --mount=type=bind,source=a,target=/a true", want: one(Step{Kind: Run, Line: 2, Args: []string{"true"}, UseShell: true, Mounts: []Mount{{Type: "bind", Source: "a", Target: "/a", ReadOnly: true}}})},
 		{name: "copy", text: "COPY --chown=1:2 --chmod=0640 --link a* b /d/", want: one(Step{Kind: Copy, Line: 2, Copy: &Files{Sources: []string{"a*", "b"}, Dest: "/d/", Chown: "1:2", Chmod: "0640", Link: true}})},
+		{name: "copy, some of it", text: "COPY --parents --exclude=*.md --exclude=x a /d/", want: one(Step{Kind: Copy, Line: 2, Copy: &Files{Sources: []string{"a"}, Dest: "/d/", Exclude: []string{"*.md", "x"}, Parents: true}})},
+		{name: "onbuild", text: "ONBUILD COPY a b", want: one(Step{Kind: Onbuild, Line: 2, Args: []string{"COPY a b"}})},
 		{name: "copy, JSON", text: `COPY ["a b", "/d"]`, want: one(Step{Kind: Copy, Line: 2, Copy: &Files{Sources: []string{"a b"}, Dest: "/d"}})},
 		{name: "copy, heredoc", text: "COPY <<EOF /f\nhi $X\nEOF", want: one(Step{Kind: Copy, Line: 2, Copy: &Files{Dest: "/f", Inline: []File{{Name: "EOF", Data: "hi $X\n", Expand: true}}}})},
 		{name: "copy, quoted heredoc", text: "COPY <<'EOF' /f\nhi $X\nEOF", want: one(Step{Kind: Copy, Line: 2, Copy: &Files{Dest: "/f", Inline: []File{{Name: "EOF", Data: "hi $X\n"}}}})},
@@ -106,10 +108,15 @@ func TestStages(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                      "no instructions",
-		"RUN true":                              "no build stage",
-		"FROM a\nFETCH b":                       "line 2",
-		"FROM a\nONBUILD RUN b":                 "line 2: ONBUILD",
+		"":                                    "no instructions",
+		"RUN true":                            "no build stage",
+		"FROM a\nFETCH b":                     "line 2",
+		"FROM a\nONBUILD FROM b":              "line 2: FROM isn't allowed as an ONBUILD trigger",
+		"FROM a\nONBUILD FETCH b":             "line 2: ONBUILD FETCH b",
+		"FROM a\nONBUILD COPY --from=0 b b":   "line 2: ONBUILD COPY --from=0 b b: it cannot copy from a stage",
+		"FROM a\nADD --checksum=sha256:0 b b": "line 2: ADD does not support",
+		"FROM a\nCOPY --from=b /x /x\nFROM a AS b\nRUN --mount=from=c,target=/c c\nFROM a AS c": "line 2: the stage b begins later, on line 3",
+		"FROM a AS b\nCOPY --from=b /x /x":      "line 2: a stage cannot copy from itself",
 		"FROM --platform=linux/arm64 a":         "line 1: FROM --platform",
 		"FROM $X":                               "line 1: FROM $X is empty",
 		"FROM a\nRUN --network=host b":          "line 2: RUN --network=host",

@@ -40,7 +40,7 @@ func (j *job) toCache(f *os.File) io.Writer {
 
 // copies is the version of how files are copied: layers made by an earlier version are not
 // reused.
-const copies = 3
+const copies = 4
 
 // copyStep runs a COPY or an ADD.
 func (j *job) copyStep(ctx context.Context, st *state, s Step, title string) (*state, error) {
@@ -54,9 +54,12 @@ func (j *job) copyStep(ctx context.Context, st *state, s Step, title string) (*s
 		}
 		key = src.key
 	} else {
-		j.sumsMu.Lock()
-		key, err = j.sums.sources(ctx, from, f.Sources)
-		j.sumsMu.Unlock()
+		list, err := f.from(ctx, from)
+		if err == nil {
+			j.sumsMu.Lock()
+			key, err = j.sums.sources(ctx, list)
+			j.sumsMu.Unlock()
+		}
 		if err != nil {
 			return nil, atLine(s.Line, err)
 		}

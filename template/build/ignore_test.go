@@ -64,7 +64,7 @@ func TestReadingAContextEndsWithItsBuild(t *testing.T) {
 	tr := ignored(t, 10, "a")
 	var sums treeHasher
 	_, summed := sums.sum(ctx, tr.Root())
-	_, found := sums.sources(ctx, tr, []string{"d*/*"})
+	_, found := (&Files{Sources: []string{"d*/*"}}).from(ctx, tr)
 	for what, err := range map[string]error{
 		"to ignore": ignore(ctx, tr, "Dockerfile"), "a checksum": summed, "wildcards": found,
 		"to copy": (&copying{ctx: ctx, from: tr, to: tree.New(epoch), files: Files{Sources: []string{"d0"}, Dest: "/"}}).run(),

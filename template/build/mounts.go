@@ -89,7 +89,9 @@ func (m *mounts) secret(one Mount) error {
 		if one.Mode &= 0o777; one.Mode == 0 {
 			one.Mode = 0o400
 		}
-		m.list = append(m.list, mounted{Mount: one, secret: s.Value})
+		// The file is there before its text, which then keeps the file's owner and mode.
+		file := &tree.Node{Mode: unix.S_IFREG | uint32(one.Mode), UID: uint32(one.UID), GID: uint32(one.GID), Time: epoch}
+		m.list = append(m.list, mounted{Mount: one, node: file, secret: s.Value})
 		return nil
 	}
 	if one.Required {
@@ -201,9 +203,7 @@ func (m *mounts) tell(ctx context.Context, sandbox string) error {
 		if one.Type != "secret" {
 			continue
 		}
-		_, err := m.j.b.o.Files.Write(ctx, sandbox, one.Target, strings.NewReader(one.secret), bothy.WriteOptions{
-			Mode: uint32(one.Mode), User: fmt.Sprintf("%d:%d", one.UID, one.GID),
-		})
+		_, err := m.j.b.o.Files.Write(ctx, sandbox, one.Target, strings.NewReader(one.secret), bothy.WriteOptions{User: "root"})
 		if err != nil {
 			return err
 		}

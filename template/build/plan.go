@@ -159,13 +159,19 @@ func (j *job) stage(ctx context.Context, i int) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
+	steps, err := triggers(st.settings.Image.OnBuild, readOptions(&j.req), s.Line)
+	if err != nil {
+		return nil, err
+	}
+	st.settings.Image.OnBuild = nil
+	steps = append(steps, s.Steps...)
 	bench := &workbench{j: j}
 	defer bench.clear(ctx)
-	for n, step := range s.Steps {
+	for n, step := range steps {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if st, err = j.step(ctx, st, step, place{j.title(i, n, step), bench, isLast(s.Steps[n+1:])}); err != nil {
+		if st, err = j.step(ctx, st, step, place{j.title(i, n, len(steps), step), bench, isLast(steps[n+1:])}); err != nil {
 			return nil, err
 		}
 	}
@@ -180,14 +186,14 @@ type place struct {
 }
 
 // title is a step's name in the log.
-func (j *job) title(stage, n int, s Step) string {
-	where := fmt.Sprintf("[%d/%d]", n+1, len(j.recipe.Stages[stage].Steps))
+func (j *job) title(stage, n, of int, s Step) string {
+	where := fmt.Sprintf("[%d/%d]", n+1, of)
 	if len(j.recipe.Stages) > 1 {
 		name := j.recipe.Stages[stage].Name
 		if name == "" {
 			name = "stage " + strconv.Itoa(stage)
 		}
-		where = fmt.Sprintf("[%s %d/%d]", name, n+1, len(j.recipe.Stages[stage].Steps))
+		where = fmt.Sprintf("[%s %d/%d]", name, n+1, of)
 	}
 	text := s.Text
 	if len(text) > 200 {
@@ -208,6 +214,9 @@ func (j *job) from(ctx context.Context, s *Stage) (*state, error) {
 		return n, nil
 	}
 	b, err := j.base(ctx, s.From)
+	if err != nil && s.Later != 0 && ctx.Err() == nil {
+		return nil, refuse(s.Line, "the stage %s begins later, on line %d: a stage can start only from an earlier one", s.From, s.Later)
+	}
 	if err != nil {
 		return nil, atLine(s.Line, err)
 	}
@@ -269,8 +278,11 @@ func (j *job) step(ctx context.Context, st *state, s Step, at place) (*state, er
 		return j.arg(st, s)
 	}
 	n := st.next(st.key)
-	n.settings.apply(s)
-	if err := n.settings.check(); err != nil {
+	err = n.settings.apply(s)
+	if err == nil {
+		err = n.settings.check()
+	}
+	if err != nil {
 		return nil, refuse(s.Line, "%v", err)
 	}
 	j.count(true)

@@ -23,7 +23,9 @@ type Stage struct {
 	From      string `json:"from,omitempty"`
 	FromStage *int   `json:"from_stage,omitempty"` // an index into Stages
 	Line      int    `json:"line,omitempty"`
-	Steps     []Step `json:"steps,omitempty"`
+	// Later is the line of a later stage that has the name in From, or 0.
+	Later int    `json:"later,omitempty"`
+	Steps []Step `json:"steps,omitempty"`
 }
 
 // Kind is the kind of a step.
@@ -46,6 +48,7 @@ const (
 	Volume      Kind = "volume"
 	Healthcheck Kind = "healthcheck"
 	StopSignal  Kind = "stopsignal"
+	Onbuild     Kind = "onbuild"
 )
 
 // A Step changes the files or the settings of a stage. Which fields are set depends on its
@@ -56,8 +59,8 @@ type Step struct {
 	// Text is the step as written, for people.
 	Text string `json:"text,omitempty"`
 	// Args are the command of run, entrypoint, cmd, shell and healthcheck, the
-	// ports of expose, the paths of volume, or the one word of workdir, user and
-	// stopsignal.
+	// ports of expose, the paths of volume, the instruction of onbuild, or the one word of
+	// workdir, user and stopsignal.
 	Args []string `json:"args,omitempty"`
 	// UseShell passes the command to the shell as one string.
 	UseShell bool `json:"use_shell,omitempty"`
@@ -78,7 +81,7 @@ type Step struct {
 func (s *Step) items() int {
 	n := len(s.Args) + len(s.Files) + len(s.Mounts) + len(s.Pairs)
 	if s.Copy != nil {
-		n += len(s.Copy.Sources) + len(s.Copy.Inline)
+		n += len(s.Copy.Sources) + len(s.Copy.Inline) + len(s.Copy.Exclude)
 	}
 	return n
 }
@@ -126,4 +129,7 @@ type Files struct {
 	Chown string `json:"chown,omitempty"`
 	Chmod string `json:"chmod,omitempty"`
 	Link  bool   `json:"link,omitempty"`
+	// Exclude are patterns of what is not copied, and Parents keeps the folders above the sources.
+	Exclude []string `json:"exclude,omitempty"`
+	Parents bool     `json:"parents,omitempty"`
 }

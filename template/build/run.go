@@ -25,6 +25,9 @@ import (
 // defaultPath is the PATH for images that set none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// runs is the version of how commands are run: layers made by an earlier version are not reused.
+const runs = 2
+
 // runStep runs a RUN.
 func (j *job) runStep(ctx context.Context, st *state, s Step, at place) (*state, error) {
 	env := j.env(st)
@@ -38,7 +41,7 @@ func (j *job) runStep(ctx context.Context, st *state, s Step, at place) (*state,
 	}
 	network := j.network(s)
 	user := cmp.Or(st.settings.User, "root")
-	key := keyOf("run", st.key, argv, script, env, st.settings.Workdir, user, network, mounts.keys)
+	key := keyOf("run", runs, st.key, argv, script, env, st.settings.Workdir, user, network, mounts.keys)
 	var scratch string // the command's result refers to it until it is in the cache
 	defer func() { os.RemoveAll(scratch) }()
 	n, err := j.cached(ctx, st, key, at.title, func(t *tree.Tree) (_ *tree.Tree, err error) {
@@ -162,6 +165,8 @@ type running struct {
 	user    string
 	network bothy.Network
 	mounts  *mounts
+	// content is what the command left in /run, or nil if that is nothing.
+	content *tree.Node
 }
 
 func (r *running) run(ctx context.Context) (*tree.Tree, error) {
@@ -182,6 +187,9 @@ func (r *running) run(ctx context.Context) (*tree.Tree, error) {
 	after := base.Clone()
 	if err := after.ApplyFrom(ctx, apart.List, result, tree.Overlay, tree.NewBudget()); err != nil {
 		return nil, fmt.Errorf("read what the command has changed: %w", err)
+	}
+	if err := r.putRun(after); err != nil {
+		return nil, err
 	}
 	if err := r.mounts.keep(after); err != nil {
 		return nil, err
@@ -346,6 +354,9 @@ func (r *running) inside(ctx context.Context, base *tree.Tree, result string) er
 		return err
 	}
 	if err := r.j.b.o.Sandboxes.SaveFiles(ctx, r.bench.id, result); err != nil {
+		return err
+	}
+	if err := r.saveRun(ctx); err != nil {
 		return err
 	}
 	r.bench.release(ctx, r)

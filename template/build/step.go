@@ -4,7 +4,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/bothy-dev/bothy"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
 )
 
 // step converts an instruction to a step, or to none.
@@ -44,9 +46,68 @@ func (r *reader) step(c instructions.Command) (*Step, error) {
 	case *instructions.MaintainerCommand:
 		return &Step{Kind: Label, Line: at, Pairs: []Pair{{"maintainer", &c.Maintainer}}}, nil
 	case *instructions.OnbuildCommand:
-		return nil, refuse(at, "ONBUILD is not supported: put the instruction into the Dockerfiles that start from this one")
+		if _, err := r.trigger(c.Expression, at); err != nil {
+			return nil, err
+		}
+		return words(Onbuild, at, c.Expression), nil
 	}
 	return nil, refuse(at, "%s is not supported", strings.ToUpper(c.Name()))
+}
+
+// trigger reads an instruction of ONBUILD, for a stage on a line.
+func (r *reader) trigger(text string, at int) (*Step, error) {
+	if len(text) > maxDockerfile {
+		return nil, refuse(at, "ONBUILD has %d bytes, more than %d", len(text), maxDockerfile)
+	}
+	if err := checkText([]byte(text)); err != nil {
+		return nil, err
+	}
+	tree, err := parser.Parse(strings.NewReader(text))
+	if err != nil || len(tree.AST.Children) != 1 {
+		return nil, refuse(at, "ONBUILD %s is not one instruction", text)
+	}
+	c, err := instructions.ParseCommand(tree.AST.Children[0])
+	if err != nil {
+		return nil, refuse(at, "ONBUILD %s: %v", text, err)
+	}
+	if _, ok := c.(*instructions.OnbuildCommand); ok {
+		return nil, refuse(at, "ONBUILD ONBUILD is not supported")
+	}
+	s, err := r.step(c)
+	if err != nil {
+		return nil, refuse(at, "ONBUILD %s: %s", text, bothy.AsError(err).Detail)
+	}
+	for _, from := range s.sources() {
+		if _, err := strconv.Atoi(from); err == nil {
+			return nil, refuse(at, "ONBUILD %s: it cannot copy from a stage", text)
+		}
+	}
+	s.Line, s.Text = at, "ONBUILD "+textOf(c)
+	if n := s.items(); n > maxItems {
+		return nil, refuse(at, "ONBUILD has %d words, more than %d", n, maxItems)
+	}
+	return s, nil
+}
+
+// triggers are the steps that a stage begins with because of what it starts from.
+func triggers(list []string, opts ReadOptions, at int) ([]Step, error) {
+	size := 0
+	for _, text := range list {
+		size += len(text)
+	}
+	if size > maxDockerfile {
+		return nil, refuse(at, "the ONBUILD instructions of what it starts from have %d bytes, more than %d", size, maxDockerfile)
+	}
+	r := &reader{opts: opts, recipe: &Recipe{}}
+	var steps []Step
+	for _, text := range list {
+		s, err := r.trigger(text, at)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, *s)
+	}
+	return steps, nil
 }
 
 func words(kind Kind, at int, args ...string) *Step { return &Step{Kind: kind, Line: at, Args: args} }
@@ -121,20 +182,15 @@ func mount(m *instructions.Mount) Mount {
 }
 
 func copyStep(c *instructions.CopyCommand, at int) (*Step, error) {
-	switch {
-	case c.Parents:
-		return nil, refuse(at, "COPY --parents is not supported")
-	case len(c.ExcludePatterns) > 0:
-		return nil, refuse(at, "COPY --exclude is not supported: use .dockerignore")
-	}
 	f := files(c.SourcesAndDest)
 	f.From, f.Chown, f.Chmod, f.Link = c.From, c.Chown, c.Chmod, c.Link
+	f.Exclude, f.Parents = c.ExcludePatterns, c.Parents
 	return &Step{Kind: Copy, Line: at, Copy: f}, nil
 }
 
 func addStep(c *instructions.AddCommand, at int) (*Step, error) {
-	if len(c.ExcludePatterns) > 0 {
-		return nil, refuse(at, "ADD --exclude is not supported: use .dockerignore")
+	if c.Checksum != "" || c.Unpack != nil || c.KeepGitDir != nil {
+		return nil, refuse(at, "ADD does not support --checksum, --keep-git-dir and --unpack")
 	}
 	for _, src := range c.SourcePaths {
 		if strings.Contains(src, "://") || strings.HasPrefix(src, "git@") {
@@ -142,7 +198,7 @@ func addStep(c *instructions.AddCommand, at int) (*Step, error) {
 		}
 	}
 	f := files(c.SourcesAndDest)
-	f.Chown, f.Chmod, f.Link = c.Chown, c.Chmod, c.Link
+	f.Chown, f.Chmod, f.Link, f.Exclude = c.Chown, c.Chmod, c.Link, c.ExcludePatterns
 	return &Step{Kind: Add, Line: at, Copy: f}, nil
 }
 

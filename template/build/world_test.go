@@ -24,7 +24,7 @@ import (
 
 // world is a builder whose sandboxes are trees, in which a few words stand for programs:
 //
-//	write PATH TEXT…   print TEXT…   show PATH   remove PATH   daemon   fail   wait
+//	write PATH TEXT…   print TEXT…   show PATH   owner PATH   remove PATH   daemon   fail   wait
 type world struct {
 	*testing.T
 	*Builder
@@ -150,7 +150,17 @@ func (w *world) SaveFiles(_ context.Context, id, path string) error {
 		return w.refuseSave
 	}
 	b := w.box(id)
-	return w.Builder.writeLayer(b.now, b.base, path)
+	now := b.now.Clone()
+	if n, err := now.Lget("run"); err == nil { // what is in memory is not among the files
+		n = n.Bare()
+		if old, err := b.base.Lget("run"); err == nil {
+			n = old
+		}
+		if err := now.Put("run", n); err != nil {
+			return err
+		}
+	}
+	return w.Builder.writeLayer(now, b.base, path)
 }
 
 func (w *world) box(id string) *box {
@@ -187,6 +197,13 @@ func (w *world) ExecStream(ctx context.Context, id string, req bothy.ExecRequest
 			}
 			text, _ := n.Data.Read(1 << 20)
 			_ = fn(bothy.ExecEvent{Stream: "stdout", Data: string(text) + "\n"})
+		case "owner":
+			n, err := b.now.Get(path)
+			if err != nil {
+				end.ExitCode = 1
+				break
+			}
+			_ = fn(bothy.ExecEvent{Stream: "stdout", Data: fmt.Sprintf("%d:%d %o\n", n.UID, n.GID, n.Mode&0o7777)})
 		case "remove":
 			_ = b.now.Remove(path)
 		case "daemon":
@@ -366,7 +383,26 @@ func (f boxFiles) Write(_ context.Context, id, path string, r io.Reader, o bothy
 	if err != nil {
 		return nil, err
 	}
-	return nil, f.w.box(id).now.Put(path, &tree.Node{Mode: unix.S_IFREG | o.Mode, Time: f.w.now(), Data: tree.Text(string(text))})
+	b, n := f.w.box(id), tree.Node{Mode: unix.S_IFREG | o.Mode}
+	if old, err := b.now.Get(path); err == nil && o.Mode == 0 {
+		n = *old
+	}
+	n.Time, n.Data = f.w.now(), tree.Text(string(text))
+	return nil, b.now.Put(path, &n)
+}
+
+func (f boxFiles) ReadArchive(_ context.Context, id, path, _ string, o bothy.ArchiveOptions) (io.ReadCloser, error) {
+	n, err := f.w.box(id).now.Get(path)
+	if err != nil {
+		return nil, bothy.Errorf(bothy.CodeFileNotFound, "%s is not there", path)
+	}
+	t := tree.Sub(n)
+	for _, name := range o.Exclude {
+		_ = t.Remove(name)
+	}
+	var b bytes.Buffer
+	err = t.WriteLayer(tree.New(time.Time{}), &b)
+	return io.NopCloser(&b), err
 }
 
 func (f boxFiles) Read(_ context.Context, id, path, _ string) (io.ReadCloser, *bothy.FileInfo, error) {

@@ -1,0 +1,175 @@
+package build
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/template/tree"
+)
+
+func TestASecretBelongsToItsUser(t *testing.T) {
+	w := newWorld(t)
+	r := w.build(bothy.BuildRequest{
+		Secrets: []bothy.BuildSecret{{ID: "key", Value: "word"}},
+		Dockerfile: "FROM base\nUSER app\n" +
+			"RUN --mount=type=secret,id=key,uid=7,gid=9,mode=0440 owner /run/secrets/key\n" +
+			"RUN --mount=type=secret,id=key,uid=7,target=/opt/key owner /opt/key && show /opt/key",
+	})
+	if !strings.Contains(r.log, "|7:9 440\n") || !strings.Contains(r.log, "|7:0 400\n") || !strings.Contains(r.log, "|***\n") || r.text("opt/key") != "none" {
+		t.Errorf("%s %s", r.Error, r.log)
+	}
+}
+
+func TestRunIsKept(t *testing.T) {
+	w := newWorld(t)
+	r := w.build(bothy.BuildRequest{
+		Secrets: []bothy.BuildSecret{{ID: "key", Value: "word"}},
+		Dockerfile: "FROM base\nRUN write /run/sshd/a 1 && write /run/gone x\n" +
+			"RUN --mount=type=secret,id=key show /run/sshd/a && write /run/b 2 && remove /run/gone\n" +
+			"RUN show /run/b && write /run/bothy/own x",
+	})
+	if r.text("run/sshd/a") != "1" || r.text("run/b") != "2" || r.text("run/gone") != "none" || r.text("run/secrets") != "none" || r.text("run/bothy") != "none" {
+		t.Errorf("%s %s", r.Error, r.log)
+	}
+	r = w.build(bothy.BuildRequest{Dockerfile: "FROM made\nRUN remove /run/sshd && remove /run/b"})
+	if n, err := r.files.Get("run"); err != nil || len(n.Names()) > 0 {
+		t.Errorf("%s %s", r.Error, r.log)
+	}
+}
+
+func TestRangesOfPorts(t *testing.T) {
+	w := newWorld(t)
+	r := w.build(bothy.BuildRequest{Dockerfile: "FROM base\nARG P=9000-9001\nEXPOSE 8000-8002 $P/UDP 80"})
+	if want := []string{"80/tcp", "8000/tcp", "8001/tcp", "8002/tcp", "9000/udp", "9001/udp"}; r.template == nil || !slices.Equal(r.template.Image.ExposedPorts, want) {
+		t.Errorf("%s %+v", r.Error, r.template)
+	}
+	for spec, want := range map[string]string{"8010-8000": "write a port", "80/odd": "write a port", "http": "write a port", "1-65535": "more than 2000"} {
+		r := w.build(bothy.BuildRequest{Dockerfile: "FROM base\nEXPOSE " + spec})
+		if !strings.Contains(r.Error, "line 2: ") || !strings.Contains(r.Error, want) {
+			t.Errorf("%s: %s", spec, r.Error)
+		}
+	}
+}
+
+func TestSomeOfAFolderIsCopied(t *testing.T) {
+	w := newWorld(t)
+	id := w.upload("a/b/1.txt", "1", "a/b/2.md", "2", "a/c/1.txt", "3", "README.md", "4", "d/a/b/x/y", "5")
+	for file, want := range map[string]string{
+		"COPY --exclude=*.md --exclude=a/c . /p/":           "a/ a/b/ a/b/1.txt a/b/2.md d/ d/a/ d/a/b/ d/a/b/x/ d/a/b/x/y",
+		"COPY --exclude=**/*.md --exclude=!a/b/2.md a /p/":  "b/ b/1.txt c/ c/1.txt",
+		"COPY --exclude=*.md README.md a/b/* /p/":           "1.txt",
+		"ADD --exclude=**/*.txt a /p/":                      "b/ b/2.md c/",
+		"COPY --parents a/*/1.txt README.md /p/":            "README.md a/ a/b/ a/b/1.txt a/c/ a/c/1.txt",
+		"COPY --parents d/./a/b /p":                         "a/ a/b/ a/b/x/ a/b/x/y",
+		"COPY --parents **/*.md /p/":                        "README.md a/ a/b/ a/b/2.md",
+		"COPY --parents --exclude=**/x a/b/1.txt d/a/b /p/": "a/ a/b/ a/b/1.txt d/ d/a/ d/a/b/",
+	} {
+		r := w.build(bothy.BuildRequest{Dockerfile: "FROM base\n" + file, ContextID: id})
+		if r.files == nil {
+			t.Errorf("%s: %s", file, r.Error)
+			continue
+		}
+		if got := below(t, r.files, "p"); got != want {
+			t.Errorf("%s copies %s instead of %s", file, got, want)
+		}
+	}
+	for file, want := range map[string]string{
+		"COPY --parents a/none /p/":       `line 2: "/a/none": not found`,
+		"COPY --parents none/./a /p/":     `line 2: "/none": not found`,
+		"COPY --exclude=[ a /p/":          "line 2: --exclude: ",
+		"COPY --exclude=*.md --parents a": "line 2",
+	} {
+		b, err := w.StartBuild(w.me(), bothy.BuildRequest{Name: "made", Dockerfile: "FROM base\n" + file, ContextID: id})
+		said := fmt.Sprint(err)
+		if err == nil {
+			said = w.wait(w.me(), b.ID).Error
+		}
+		if !strings.Contains(said, want) {
+			t.Errorf("%s: %s", file, said)
+		}
+	}
+	// What is excluded is not part of the key.
+	file := "FROM base\nCOPY --exclude=README.md . /p/\nRUN write /done 1"
+	w.build(bothy.BuildRequest{Dockerfile: file, ContextID: id})
+	w.commands()
+	w.build(bothy.BuildRequest{Dockerfile: file, ContextID: w.upload("a/b/1.txt", "1", "a/b/2.md", "2", "a/c/1.txt", "3", "README.md", "other", "d/a/b/x/y", "5")})
+	if ran := w.commands(); len(ran) > 0 {
+		t.Errorf("%q ran again", ran)
+	}
+}
+
+// below lists what a folder has.
+func below(t *testing.T, files *tree.Tree, dir string) string {
+	t.Helper()
+	n, err := files.Get(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	_ = tree.Walk(n, func(name string, n *tree.Node) error {
+		if n.IsDir() {
+			name += "/"
+		}
+		if name != "/" {
+			list = append(list, name)
+		}
+		return nil
+	})
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+func TestTimesOfFoldersThatAreCopiedInto(t *testing.T) {
+	w := newWorld(t)
+	r := w.build(bothy.BuildRequest{
+		Dockerfile: "FROM base\nCOPY f /bin/f\nCOPY dir /etc\nCOPY f /opt/x/f",
+		ContextID:  w.upload("f", "1", "dir/", "", "dir/in/g", "2"),
+	})
+	if r.files == nil {
+		t.Fatal(r.Error)
+	}
+	for _, name := range []string{"", "bin", "etc", "opt", "opt/x"} {
+		if n, err := r.files.Get(name); err != nil || n.Time.Before(r.StartedAt.Truncate(1e9)) {
+			t.Errorf("/%s: %+v %v", name, n, err)
+		}
+	}
+}
+
+func TestOnbuild(t *testing.T) {
+	w := newWorld(t)
+	id := w.upload("f", "context")
+	r := w.build(bothy.BuildRequest{
+		Name: "parent", Dockerfile: "FROM base AS one\nONBUILD ARG A=1\nONBUILD RUN write /on $A\nONBUILD COPY f /f\nRUN write /own 1\n" +
+			"FROM one AS two\nRUN show /on\nFROM one", ContextID: id, Target: "one",
+	})
+	if r.template == nil || len(r.template.Image.OnBuild) != 3 || r.text("on") != "none" {
+		t.Fatalf("%s %+v", r.Error, r.template)
+	}
+	r = w.build(bothy.BuildRequest{Name: "child", Dockerfile: "FROM parent\nRUN show /on && write /after x", ContextID: id, Args: map[string]string{"A": "given"}})
+	if r.text("on") != "given" || r.text("f") != "context" || r.text("after") != "x" || len(r.template.Image.OnBuild) > 0 || !strings.Contains(r.log, "[2/4] ONBUILD RUN write /on $A|") {
+		t.Errorf("%s %s", r.Error, r.log)
+	}
+	r = w.build(bothy.BuildRequest{Name: "grandchild", Dockerfile: "FROM child\nRUN remove /on"})
+	if r.template == nil || r.text("on") != "none" {
+		t.Errorf("%s %s", r.Error, r.log)
+	}
+	r = w.build(bothy.BuildRequest{Dockerfile: "FROM base AS one\nONBUILD RUN write /on 1\nFROM one"})
+	if r.text("on") != "1" {
+		t.Errorf("%s %s", r.Error, r.log)
+	}
+	r = w.build(bothy.BuildRequest{Dockerfile: "FROM parent"})
+	if !strings.Contains(r.Error, `line 1: "/f": not found`) {
+		t.Errorf("without the file: %s", r.Error)
+	}
+}
+
+func TestALaterStageIsNamed(t *testing.T) {
+	w := newWorld(t)
+	r := w.build(bothy.BuildRequest{Dockerfile: "FROM node-22\nRUN write /a 1\nFROM base AS node-22\nRUN write /b 1", Target: "0"})
+	if !strings.Contains(r.Error, "line 1: the stage node-22 begins later, on line 3") {
+		t.Error(r.Error)
+	}
+}
