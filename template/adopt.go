@@ -2,6 +2,8 @@ package template
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -70,10 +72,18 @@ func (l *Library) CacheDir() string { return filepath.Join(l.dir, ".cache", "bui
 // Finish is FinishTree, for builds.
 func (l *Library) Finish(t *filetree.Tree, searchPath string) error { return FinishTree(t, searchPath) }
 
-// WriteTree writes a tree as the image of a template.
-func (l *Library) WriteTree(t *filetree.Tree, image string) error {
+// WriteTree writes a tree as the image of a template, and returns its digest and size.
+func (l *Library) WriteTree(t *filetree.Tree, image string) (digest string, size int64, err error) {
 	if err := roomFor(filepath.Dir(image), t.Bytes(), l.opts.MinFreeDisk); err != nil {
-		return err
+		return "", 0, err
 	}
-	return t.Write(image, filetree.WriteOptions{Time: stamp, Xattrs: keepAttributes, Drop: cannotRun})
+	sum := sha256.New()
+	if err := t.Write(image, filetree.WriteOptions{Time: stamp, Xattrs: keepAttributes, Drop: cannotRun, Sum: sum}); err != nil {
+		return "", 0, err
+	}
+	info, err := os.Stat(image)
+	if err != nil {
+		return "", 0, err
+	}
+	return digestPrefix + hex.EncodeToString(sum.Sum(nil)), info.Size(), nil
 }

@@ -43,7 +43,7 @@ func (l *Library) Capture(ctx context.Context, t, base *store.Template, changes 
 		err = failpoint.Hit("template.capture")
 	}
 	if err == nil {
-		err = l.WriteTree(files, image)
+		t.Digest, t.SizeBytes, err = l.WriteTree(files, image)
 	}
 	if err == nil {
 		err = os.Chmod(image, 0o644)

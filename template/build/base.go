@@ -68,7 +68,7 @@ func ofTemplate(t *store.Template) *base {
 func (b *Builder) emptyBase(h *hold) (*base, error) {
 	path := b.cache.path(basesDir, h.project, scratch)
 	if !h.has(path) {
-		if err := b.writeImage(h, tree.New(epoch), path); err != nil {
+		if _, err := b.writeImage(h, tree.New(epoch), path); err != nil {
 			return nil, err
 		}
 	}
@@ -76,19 +76,19 @@ func (b *Builder) emptyBase(h *hold) (*base, error) {
 }
 
 // writeImage writes a tree as an image of the cache.
-func (b *Builder) writeImage(h *hold, t *tree.Tree, path string) error {
+func (b *Builder) writeImage(h *hold, t *tree.Tree, path string) (sum imageSum, err error) {
 	if err := b.guard(b.cache.dir).Look(); err != nil {
-		return err
+		return sum, err
 	}
 	if t.Bytes() > h.left() {
-		return errShare
+		return sum, errShare
 	}
 	f, err := b.cache.create(path)
 	if err != nil {
-		return err
+		return sum, err
 	}
 	f.Close()
-	err = b.o.Library.WriteTree(t, f.Name())
+	sum.Digest, sum.SizeBytes, err = b.o.Library.WriteTree(t, f.Name())
 	if err == nil {
 		err = os.Chmod(f.Name(), 0o644)
 	}
@@ -98,7 +98,7 @@ func (b *Builder) writeImage(h *hold, t *tree.Tree, path string) error {
 	if err != nil {
 		os.Remove(f.Name())
 	}
-	return err
+	return sum, err
 }
 
 // ofImage makes a base from an image of a registry, unless the cache has it.
@@ -168,7 +168,8 @@ func (b *Builder) unpack(ctx context.Context, h *hold, img v1.Image, path string
 			return bothy.Errorf(bothy.CodeTemplateInvalid, "layer %d of the image cannot be used: %v", i+1, err).Because(err)
 		}
 	}
-	return b.writeImage(h, t, path)
+	_, err = b.writeImage(h, t, path)
+	return err
 }
 
 // fetch writes a layer, uncompressed, to a file, and fails if its digest is wrong.

@@ -71,9 +71,10 @@ type Library interface {
 	// Untag removes a tag, even if something needs its image.
 	Untag(ctx context.Context, name, tag string) error
 	OpenImage(ctx context.Context, project, ref string, logins []bothy.RegistryLogin) (v1.Image, error)
-	// Finish adds what sandboxes need to a tree, and WriteTree writes it as an image.
+	// Finish adds what sandboxes need to a tree, and WriteTree writes it as an image with a digest and
+	// a size.
 	Finish(t *tree.Tree, searchPath string) error
-	WriteTree(t *tree.Tree, image string) error
+	WriteTree(t *tree.Tree, image string) (digest string, size int64, err error)
 }
 
 // Options configure a Builder.

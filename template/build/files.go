@@ -12,6 +12,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/bounded"
+	"github.com/bothy-dev/bothy/internal/disk"
 	"github.com/bothy-dev/bothy/template/apart"
 	"github.com/bothy-dev/bothy/template/tree"
 )
@@ -22,7 +23,8 @@ func (j *job) keepLayer(path string, old, made *tree.Tree) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(made.WriteLayer(old, j.toCache(f)), f.Close())
+	out := disk.NewSparse(f)
+	err = errors.Join(made.WriteLayer(old, j.toCache(out)), out.Finish(), f.Close())
 	if err == nil {
 		err = j.hold.keep(f.Name(), path)
 	}
@@ -34,7 +36,7 @@ func (j *job) keepLayer(path string, old, made *tree.Tree) error {
 }
 
 // toCache writes to a file of the cache, within what the disk and the project have left.
-func (j *job) toCache(f *os.File) io.Writer {
+func (j *job) toCache(f io.Writer) io.Writer {
 	return io.MultiWriter(j.b.guard(j.b.cache.dir), &share{j.hold.left()}, f)
 }
 

@@ -59,8 +59,15 @@ func (j *job) finish(ctx context.Context, st *state, user, searchPath string, vo
 	if at != nil {
 		files.NoLater(*at)
 	}
-	return img, j.b.writeImage(j.hold, files, img.path)
+	sum, err := j.b.writeImage(j.hold, files, img.path)
+	if err != nil {
+		return img, err
+	}
+	return img, j.hold.remember(sumKey(img), sum)
 }
+
+// sumKey is the key of the digest and size of an image.
+func sumKey(img image) string { return keyOf("sum", img.key) }
 
 // giveWorkspace gives the user of sandboxes what root left in the workspace: a repository that a
 // build's commands cloned there could not be changed, and git would not trust it.
@@ -86,7 +93,7 @@ func giveWorkspace(files *tree.Tree) error {
 // adopt makes an image a template. Its digest is computed once.
 func (j *job) adopt(ctx context.Context, t *store.Template, img image) error {
 	var sum imageSum
-	key := keyOf("sum", img.key)
+	key := sumKey(img)
 	if j.hold.recall(key, &sum) {
 		t.Digest, t.SizeBytes = sum.Digest, sum.SizeBytes
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/internal/disk"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template/apart"
 	"github.com/bothy-dev/bothy/template/tree"
@@ -202,7 +203,8 @@ func (b *Builder) writeLayer(t, base *tree.Tree, path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(t.WriteLayer(base, io.MultiWriter(b.guard(filepath.Dir(path)), f)), f.Close())
+	out := disk.NewSparse(f)
+	return errors.Join(t.WriteLayer(base, io.MultiWriter(b.guard(filepath.Dir(path)), out)), out.Finish(), f.Close())
 }
 
 // needed are the folders that sandboxes mount on, or that their guest writes to.

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"math"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy/internal/bounded"
+	"github.com/bothy-dev/bothy/internal/disk"
 )
 
 // WriteOptions configure how an image is written.
@@ -24,6 +27,8 @@ type WriteOptions struct {
 	Xattrs bool
 	// Drop selects attributes to omit. Optional.
 	Drop func(name, value string) bool
+	// Sum, if set, gets the bytes of the image while it is written.
+	Sum hash.Hash
 }
 
 // Write writes the tree as an EROFS image. It is not compressed and has no inline content, so
@@ -44,7 +49,57 @@ func (t *Tree) Write(image string, o WriteOptions) (err error) {
 			err = e
 		}
 	}()
-	return w.write(f)
+	out := disk.NewSparse(f)
+	summed := func() error { return nil }
+	if o.Sum != nil {
+		out.Moved, summed = sumWhile(f, o.Sum)
+	}
+	err = w.write(out)
+	if err == nil {
+		err = out.Finish()
+	}
+	return errors.Join(err, summed())
+}
+
+// sumWhile computes the checksum of a file while it is written, and has the kernel begin to store it.
+// Call moved when more is there, and end at the end.
+func sumWhile(f *os.File, sum hash.Hash) (moved func(int64), end func() error) {
+	const step = 8 << 20
+	at, told, done := int64(0), make(chan int64, 64), make(chan error, 1)
+	moved = func(to int64) {
+		if to-at >= step {
+			at = to
+			told <- to
+		}
+	}
+	go func() {
+		var summed int64
+		var failed error
+		buf := make([]byte, 1<<20)
+		for to := range told {
+			from := summed
+			for summed < to && failed == nil {
+				part := buf[:min(int64(len(buf)), to-summed)]
+				n, err := f.ReadAt(part, summed)
+				if err == io.EOF { // a hole, up to where the file does not reach yet
+					clear(part[n:])
+					n, err = len(part), nil
+				}
+				sum.Write(part[:n])
+				summed, failed = summed+int64(n), err
+			}
+			_ = unix.SyncFileRange(int(f.Fd()), from, to-from, unix.SYNC_FILE_RANGE_WRITE) // it only saves time later
+		}
+		done <- failed
+	}()
+	return moved, func() error {
+		info, err := f.Stat()
+		if err == nil {
+			told <- info.Size()
+		}
+		close(told)
+		return errors.Join(err, <-done)
+	}
 }
 
 // inode is a node with its position in the image.
@@ -188,7 +243,7 @@ func direntType(n *Node) byte {
 	return 0
 }
 
-func (w *writer) write(f *os.File) error {
+func (w *writer) write(f *disk.Sparse) error {
 	last := firstBlock + uint32((w.meta+blockSize-1)/blockSize)
 	for _, i := range w.all {
 		if i.size > 0 {
@@ -252,7 +307,7 @@ func (w *writer) writeInode(b *bufio.Writer, i *inode) {
 	b.Write(buf)
 }
 
-func (i *inode) writeContent(f *os.File, b *bufio.Writer, from sources) error {
+func (i *inode) writeContent(f *disk.Sparse, b *bufio.Writer, from sources) error {
 	if i.size == 0 {
 		return nil
 	}
@@ -273,7 +328,7 @@ func (i *inode) writeContent(f *os.File, b *bufio.Writer, from sources) error {
 // large is the size from which a copy by the kernel pays off.
 const large = 256 << 10
 
-func copyData(f *os.File, b *bufio.Writer, d Data, from sources) error {
+func copyData(f *disk.Sparse, b *bufio.Writer, d Data, from sources) error {
 	if d.Path == "" || d.Size < large {
 		r, err := from.open(d)
 		if err != nil {
@@ -288,10 +343,7 @@ func copyData(f *os.File, b *bufio.Writer, d Data, from sources) error {
 	if err != nil {
 		return err
 	}
-	if _, err := src.Seek(d.Offset, io.SeekStart); err != nil {
-		return err
-	}
-	return exactly(io.Copy(f, io.LimitReader(src, d.Size)))(d.Size)
+	return f.CopyRange(src, d.Offset, d.Size)
 }
 
 func exactly(n int64, err error) func(want int64) error {
