@@ -132,3 +132,32 @@ func TestCommandsOfBuildsThatNeverEnd(t *testing.T) {
 		t.Errorf("its sandboxes: %+v, %v", list.Items, err)
 	}
 }
+
+// What an image has in /run is there for its build's next command and in its sandboxes, and a secret is
+// the user's that its mount names.
+func TestRunIsFilledFromTheTemplate(t *testing.T) {
+	t.Parallel()
+	req := bothy.BuildRequest{
+		Name: fmt.Sprintf("run-%d", os.Getpid()), MemoryMB: 256, Network: &bothy.Network{Mode: bothy.NetworkOff},
+		Secrets: []bothy.BuildSecret{{ID: "key", Value: "hidden word"}},
+		Dockerfile: "FROM " + templateName + "\nRUN mkdir -p /run/db/x && chown 104:105 /run/db && chmod 2770 /run/db && echo 1 >/run/db/x/pid && ln -s db /run/link\n" +
+			"USER 1234\nRUN --mount=type=secret,id=key,uid=1234,mode=0400 wc -w /run/secrets/key\nUSER root\n" +
+			"RUN cat /run/link/x/pid && rm /run/link && touch -d 2001-02-03T04:05:06Z /run/late",
+	}
+	b, log := shared.built(t, req)
+	if b.State != bothy.BuildSucceeded || !strings.Contains(log, " 2 /run/secrets/key") {
+		t.Fatalf("%+v\n%s", b, log)
+	}
+	sb, err := shared.create(t.Context(), bothy.SandboxCreate{Template: req.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := &box{t, shared, t.Context(), sb.ID}
+	got := box.sh("", "cd /run; sudo stat -c '%n %u:%g %a' db db/x db/x/pid; stat -c %Y late; sudo cat db/x/pid; ls -A | grep -v bothy | tr '\\n' ' '; grep -c ' /run' /proc/mounts")
+	if want := "db 104:105 2770\ndb/x 0:0 755\ndb/x/pid 0:0 644\n981173106\n1\ndb late lock 1"; got != want {
+		t.Errorf("it has %q", got)
+	}
+	if err := shared.Sandboxes.Terminate(t.Context(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+}
