@@ -138,6 +138,20 @@ func TestTimesOfFoldersThatAreCopiedInto(t *testing.T) {
 	}
 }
 
+func TestChownOfAnArchive(t *testing.T) {
+	w := newWorld(t)
+	r := w.build(bothy.BuildRequest{Dockerfile: "FROM base\nADD --chown=app:team a.tar /in/\nADD a.tar /as/", ContextID: w.upload("a.tar", string(tarOf("d/f", "1")))})
+	for name, want := range map[string]string{"in/d": "7:9", "in/d/f": "7:9", "as/d/f": "0:0"} {
+		if r.files == nil {
+			t.Fatal(r.Error)
+		}
+		n, err := r.files.Get(name)
+		if err != nil || fmt.Sprintf("%d:%d", n.UID, n.GID) != want {
+			t.Errorf("%s: %+v %v", name, n, err)
+		}
+	}
+}
+
 func TestOnbuild(t *testing.T) {
 	w := newWorld(t)
 	id := w.upload("f", "context")
