@@ -162,7 +162,7 @@ func (b *Builder) unpack(ctx context.Context, h *hold, img v1.Image, path string
 		say("layer %d of %d", i+1, len(layers))
 		file := filepath.Join(work, fmt.Sprint(i))
 		if err := b.fetch(ctx, l, file); err != nil {
-			return bothy.Errorf(bothy.CodeTemplateInvalid, "cannot fetch layer %d of the image: %v", i+1, err).Because(err)
+			return bothy.Errorf(bothy.CodeTemplateInvalid, "cannot fetch layer %d of the image: %s", i+1, shorten(err.Error(), maxRefusal)).Because(err)
 		}
 		if err := t.ApplyFrom(ctx, apart.List, file, tree.OCI, budget); err != nil {
 			return bothy.Errorf(bothy.CodeTemplateInvalid, "layer %d of the image cannot be used: %v", i+1, err).Because(err)
