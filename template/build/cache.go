@@ -208,7 +208,8 @@ func (s *share) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// remember stores a small value; recall reads it.
+// remember stores a small value; recall reads it. It is not synced to the disk: what a power cut has
+// damaged cannot be parsed, and counts as missing.
 func (h *hold) remember(key string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -221,8 +222,9 @@ func (h *hold) remember(key string, v any) error {
 	}
 	_, err = tmp.Write(text)
 	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = h.c.replace(tmp.Name(), path)
+		err = os.Rename(tmp.Name(), path)
 	}
+	h.c.grew(int64(len(text)))
 	if err != nil {
 		os.Remove(tmp.Name())
 	}
