@@ -52,7 +52,7 @@ client: ## build the command line without the server for Linux, macOS and Window
 			-o bin/client/bothy-$$x$$([[ $$x != windows-* ]] || echo .exe) ./cmd/bothy; done
 
 .PHONY: release
-release: build client ## make the packages of VERSION in bin/release; KEY=FILE (Ed25519, PEM) signs their provenance and the built-in templates, or those of TEMPLATES
+release: host build client ## make the packages and the container image of VERSION in bin/release; KEY=FILE (Ed25519, PEM) signs their provenance and the built-in templates, or those of TEMPLATES
 	@packaging/release/run '$(VERSION)' '$(COMMIT)' '$(KEY)'
 
 .PHONY: bin/fakeapi

@@ -156,25 +156,8 @@ func (r release) tarball(files []file) (err error) {
 		return err
 	}
 	w := tar.NewWriter(z)
-	put := func(name string, mode os.FileMode, size int64, from io.Reader) error {
-		h := &tar.Header{Name: path.Join(top, name), Mode: int64(mode), Size: size, ModTime: r.time, Format: tar.FormatUSTAR, Typeflag: tar.TypeReg}
-		if err := w.WriteHeader(h); err != nil {
-			return err
-		}
-		_, err := io.Copy(w, from)
-		return err
-	}
 	for _, f := range files {
-		in, err := os.Open(f.from)
-		if err != nil {
-			return err
-		}
-		info, err := in.Stat()
-		if err == nil {
-			err = put(f.to, f.mode, info.Size(), in)
-		}
-		in.Close()
-		if err != nil {
+		if err := r.add(w, f.from, path.Join(top, f.to), f.mode); err != nil {
 			return err
 		}
 	}
@@ -182,7 +165,11 @@ func (r release) tarball(files []file) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := put("lib/systemd/system/bothy.service", 0o644, int64(len(service)), bytes.NewReader(service)); err != nil {
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: path.Join(top, "lib/systemd/system/bothy.service"), Mode: 0o644, Size: int64(len(service)), ModTime: r.time, Format: tar.FormatUSTAR}
+	if err := w.WriteHeader(h); err != nil {
+		return err
+	}
+	if _, err := w.Write(service); err != nil {
 		return err
 	}
 	if err := w.Close(); err != nil {

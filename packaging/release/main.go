@@ -1,5 +1,5 @@
 // Command release makes the packages of a version from what `make build` and `make client` left in
-// bin: a tarball, a .deb and a .rpm, with checksums, a bill of materials and a signed provenance.
+// bin: a tarball, a .deb, a .rpm and a container image, with checksums, a bill of materials and a signed provenance.
 // Equal inputs make equal bytes: all times are that of the commit. packaging/release/run runs it,
 // in the root of the repository.
 package main
@@ -27,13 +27,14 @@ func main() {
 	epoch := flag.Int64("epoch", 0, "`seconds` since 1970 that all times in packages are")
 	key := flag.String("key", "", "`file` with the private key (Ed25519, PEM) that signs the provenance")
 	names := flag.String("templates", "", "`names` of built templates to export beside the packages")
+	base := flag.String("base", "", "`tar` with the root file system that the container image begins with")
 	flag.StringVar(&r.version, "version", "", "the release's `version`, usually a tag")
 	flag.StringVar(&r.commit, "commit", "", "the `commit` it is made from")
 	flag.StringVar(&r.out, "o", "bin/release", "the `folder` to write to")
 	flag.Parse()
 	r.time = time.Unix(*epoch, 0).UTC()
 	r.version = strings.TrimPrefix(r.version, "v")
-	if err := r.make(*key, strings.Fields(*names)); err != nil {
+	if err := r.make(*key, *base, strings.Fields(*names)); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
@@ -55,7 +56,7 @@ func (r release) packageVersion() string {
 	return forbids.ReplaceAllString(strings.ReplaceAll(v, "-", "~"), ".")
 }
 
-func (r release) make(key string, templates []string) error {
+func (r release) make(key, base string, templates []string) error {
 	if r.version == "" || r.time.Unix() <= 0 {
 		return fmt.Errorf("-version and -epoch are needed")
 	}
@@ -91,6 +92,11 @@ func (r release) make(key string, templates []string) error {
 	}
 	for _, format := range []string{"deb", "rpm"} {
 		if err := r.pack(format, files); err != nil {
+			return err
+		}
+	}
+	if base != "" {
+		if err := r.image(base, files); err != nil {
 			return err
 		}
 	}

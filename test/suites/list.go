@@ -50,7 +50,7 @@ var suites = []suite{
 	{name: "race-all", needs: []string{"host"}, alone: true, long: true},
 	{name: "cluster", needs: []string{"host"}, alone: true, long: true},
 	{name: "guards", needs: []string{"host"}, alone: true, long: true},
-	{name: "packaging", long: true},
+	{name: "packaging", needs: []string{"host"}, alone: true, long: true},
 	{name: "compose", needs: []string{"host"}, alone: true, long: true},
 	{name: "kubernetes", alone: true, long: true},
 }
