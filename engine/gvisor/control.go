@@ -33,7 +33,7 @@ func (e *Engine) timeFor(bytes int64) time.Duration {
 
 // do has a starting sentry execute an operation.
 func (p *preparedSentry) do(ctx context.Context, op driver.Op, files ...*os.File) error {
-	return p.sentry.do(ctx, p.sb.ControlSocketPath, op, files)
+	return p.sentry.do(ctx, p.sb.socket, op, files)
 }
 
 // do makes the sentry execute an operation within a time. A sentry that takes longer hangs, and
@@ -50,7 +50,7 @@ func (m *Machine) do(within time.Duration, op driver.Op, written func() int64, f
 	if within > m.e.control() {
 		defer m.watchStall(cancel, written)()
 	}
-	err = sentry.do(ctx, m.sb.ControlSocketPath, op, files)
+	err = sentry.do(ctx, m.sb.socket, op, files)
 	if err != nil && ctx.Err() != nil {
 		return hung{bothy.Errorf(bothy.CodeEngine, "the kernel of sandbox %s has not answered within %v", m.id, time.Since(begun).Round(time.Second)).
 			WithHint("Try again if the host is overloaded; a sandbox whose kernel hangs can be deleted.").Because(err)}

@@ -23,7 +23,6 @@ import (
 	"github.com/bothy-dev/bothy/engine"
 	"github.com/bothy-dev/bothy/engine/builds"
 	"github.com/bothy-dev/bothy/engine/cgroup"
-	"github.com/bothy-dev/bothy/engine/gvisor/entry"
 	"github.com/bothy-dev/bothy/engine/gvisor/library"
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
@@ -174,7 +173,7 @@ func New(o Options) (*Engine, error) {
 		off:     off,
 		cgroups: cg,
 		sharing: cg.Share(),
-		nets:    netns.NewClient(o.Sentry, entry.NetnsArg),
+		nets:    netns.NewClient(o.Sentry, netns.Arg),
 		uids:    uids,
 		log:     o.Log,
 		held:    map[string]bool{},

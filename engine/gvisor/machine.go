@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/builds"
@@ -22,13 +21,20 @@ import (
 	"github.com/bothy-dev/bothy/engine/process"
 )
 
+// A sentry is a process that runs or has run one.
+type sentry struct {
+	name   string // of its preparedSentry
+	socket string // its control socket
+	pid    int
+}
+
 // Machine implements bothy.Machine.
 type Machine struct {
 	e     *Engine
 	id    string
 	build string
-	kept  *builds.Held     // if that is an earlier one
-	sb    *sandbox.Sandbox // its ID is the name of its preparedSentry
+	kept  *builds.Held // if that is an earlier one
+	sb    *sentry
 	group *cgroup.Group
 	dir   string
 	uid   int // of the sentry on the host, or 0 if an older server chose it
@@ -84,14 +90,14 @@ type state struct {
 
 // newMachine takes over a sentry, which another build of the engine may have started; that build
 // is kept as long as the machine. The caller has taken the id, and frees it if this fails.
-func (e *Engine) newMachine(spec bothy.MachineSpec, user int, kept *builds.Held, sb *sandbox.Sandbox, group *cgroup.Group, dir string) (*Machine, error) {
-	p, err := process.Open(sb.Getpid())
+func (e *Engine) newMachine(spec bothy.MachineSpec, user int, kept *builds.Held, sb *sentry, group *cgroup.Group, dir string) (*Machine, error) {
+	p, err := process.Open(sb.pid)
 	if err != nil {
 		return nil, err
 	}
 	m := &Machine{e: e, id: spec.ID, build: spec.Build, kept: kept, sb: sb, group: group, dir: dir, uid: user, proc: p, limits: spec.Limits, done: make(chan struct{})}
 	m.releaseID = sync.OnceFunc(func() { e.releaseID(m.id) })
-	e.hold(sb.ID)
+	e.hold(sb.name)
 	go m.watch()
 	return m, nil
 }
@@ -106,7 +112,7 @@ func (m *Machine) Build() string { return m.build }
 func (m *Machine) State() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b, _ := json.Marshal(state{Name: m.sb.ID, UID: m.uid, PID: m.proc.PID, StartTime: m.proc.Started, Socket: m.sb.ControlSocketPath, Limits: m.limits, Build: m.build})
+	b, _ := json.Marshal(state{Name: m.sb.name, UID: m.uid, PID: m.proc.PID, StartTime: m.proc.Started, Socket: m.sb.socket, Limits: m.limits, Build: m.build})
 	return b
 }
 
@@ -124,8 +130,7 @@ func (e *Engine) Adopt(_ context.Context, id string, b []byte) (bothy.Machine, e
 		return nil, bothy.Errorf(bothy.CodeNotFound, "the machine of sandbox %s is gone", id).Because(err)
 	}
 	name := cmp.Or(st.Name, id)
-	sb := &sandbox.Sandbox{ID: name, ControlSocketPath: st.Socket}
-	sb.Pid.Store(st.PID)
+	sb := &sentry{name: name, socket: st.Socket, pid: st.PID}
 	if err := e.take(id, true); err != nil {
 		return nil, err
 	}
@@ -276,7 +281,7 @@ func (m *Machine) release() error {
 	m.group.Kill()
 	err := errors.Join(m.group.Remove(), m.e.uids.Release(m.uid, m.dir), os.RemoveAll(m.dir))
 	m.kept.Release()
-	m.e.releaseName(m.sb.ID)
+	m.e.releaseName(m.sb.name)
 	m.releaseID()
 	return err
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"gvisor.dev/gvisor/pkg/cleanup"
-	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine"
@@ -32,7 +31,7 @@ type preparedSentry struct {
 	packets *os.File // the sentry's end of the network device, until it is handed over
 	notify  *os.File // see spawn
 	group   *cgroup.Group
-	sb      *sandbox.Sandbox
+	sb      *sentry
 	// destroy ends the sentry and frees everything it holds.
 	destroy func()
 }
@@ -71,7 +70,7 @@ func (e *Engine) prepareSentry(name string, spec bothy.MachineSpec, sentry progr
 		return nil, err
 	}
 	undo.Add(func() { p.notify.Close() })
-	undo.Add(func() { process.End(p.sb.Getpid()) })
+	undo.Add(func() { process.End(p.sb.pid) })
 	p.destroy = undo.Release()
 	return p, nil
 }
@@ -125,7 +124,7 @@ func (e *Engine) takeSpare(kind bothy.MachineSpec) *preparedSentry {
 			continue
 		}
 		e.spares = append(e.spares[:i:i], e.spares[i+1:]...)
-		if process.Alive(p.sb.Getpid()) {
+		if process.Alive(p.sb.pid) {
 			return p
 		}
 		e.log.Warn("a spare sentry has ended by itself", "panic_output", panicOutput(p.dir))

@@ -126,7 +126,7 @@ func (m *Machine) sendFiles(to io.Writer, within time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return pipe.end(m.do(within, driver.Op{Name: driver.OpTar, Container: m.sb.ID}, pipe.copied.Load, pipe.in))
+	return pipe.end(m.do(within, driver.Op{Name: driver.OpTar, Container: m.sb.name}, pipe.copied.Load, pipe.in))
 }
 
 // pausedMark is a file that exists in a machine's folder while the kernel may

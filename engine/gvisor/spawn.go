@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/cleanup"
 	"gvisor.dev/gvisor/pkg/control/server"
-	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/cgroup"
@@ -35,7 +34,7 @@ import (
 // it later reports that its process 1 listens. The library could do this itself (sandbox.New),
 // but not inside a v1 cgroup: moving a process afterwards, with everything it has started by
 // then, costs as much as the rest of the start.
-func (e *Engine) spawn(p *preparedSentry, spec bothy.MachineSpec, ns *os.File) (_ *sandbox.Sandbox, notify *os.File, err error) {
+func (e *Engine) spawn(p *preparedSentry, spec bothy.MachineSpec, ns *os.File) (_ *sentry, notify *os.File, err error) {
 	if err := prepareOnce(); err != nil {
 		return nil, nil, err
 	}
@@ -55,9 +54,7 @@ func (e *Engine) spawn(p *preparedSentry, spec bothy.MachineSpec, ns *os.File) (
 		return nil, nil, startFailure(process.End(pid), p.dir)
 	}
 	undo.Release()
-	sb := &sandbox.Sandbox{ID: p.name, ControlSocketPath: socketPath(p.dir, p.name)}
-	sb.Pid.Store(pid)
-	return sb, notify, nil
+	return &sentry{name: p.name, socket: socketPath(p.dir, p.name), pid: pid}, notify, nil
 }
 
 // startFailure returns why a sentry ended before it was ready.
@@ -79,7 +76,7 @@ func socketPath(dir, name string) string { return filepath.Join(dir, "runsc-"+na
 // descriptor table: if that were too small for the highest number that the library uses, growing
 // it in a process with many threads would delay the sentry by some milliseconds.
 var prepareOnce = sync.OnceValue(func() error {
-	if err := sandbox.SetCloExeOnAllFDs(); err != nil {
+	if err := closeOnExec(); err != nil {
 		return err
 	}
 	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
@@ -104,6 +101,17 @@ func keepFiles() { _ = unix.CloseRange(firstFD, math.MaxUint32, unix.CLOSE_RANGE
 
 // firstFD comes after the standard files.
 const firstFD = 3
+
+// closeOnExec makes programs that this process starts inherit none of the files that are open now.
+func closeOnExec() error {
+	open, err := os.ReadDir("/proc/self/fd")
+	for _, f := range open {
+		if fd, err := strconv.Atoi(f.Name()); err == nil {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return err
+}
 
 // highestFD is the highest descriptor that the library uses in a sentry.
 const highestFD = launcher.ConfineHighest

@@ -20,7 +20,7 @@ import (
 // Start boots a machine from a template.
 func (e *Engine) Start(ctx context.Context, spec bothy.MachineSpec) (bothy.Machine, error) {
 	m, err := e.launch(ctx, spec, func(p *preparedSentry) error {
-		return p.do(ctx, driver.Op{Name: driver.OpStart, Container: p.sb.ID}, p.packets)
+		return p.do(ctx, driver.Op{Name: driver.OpStart, Container: p.sb.name}, p.packets)
 	})
 	if err != nil && spec.FilesTar != "" && strings.Contains(err.Error(), unix.ENOSPC.Error()) {
 		return nil, bothy.Errorf(bothy.CodeDiskFull, "the files of the snapshot do not fit a sandbox with %d MB of disk and %d MB of memory, which can have %d files, folders and links",
@@ -69,7 +69,7 @@ func (e *Engine) launch(ctx context.Context, spec bothy.MachineSpec, begin func(
 	}
 	// The library waits for the sentry's answer without a time limit, and with a damaged
 	// checkpoint that can be for ever.
-	waiting := context.AfterFunc(ctx, func() { process.End(p.sb.Getpid()) })
+	waiting := context.AfterFunc(ctx, func() { process.End(p.sb.pid) })
 	err = begin(p)
 	if !waiting() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {

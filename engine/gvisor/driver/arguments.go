@@ -15,7 +15,6 @@ import (
 	"gvisor.dev/gvisor/pkg/hostos"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
-	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -111,14 +110,10 @@ func Prepare(l Launch) (p Prepared, err error) {
 		return p, err
 	}
 	memory := min(total, uint64(l.Limits.MemoryBytes()))
-	layers := specutils.GoferMountConfFlags{
-		{Lower: specutils.Erofs, Upper: specutils.AnonOverlay, Size: overlaySize(l.Patched, l.Limits)},
-		{Lower: specutils.Erofs, Upper: specutils.NoOverlay},
-	}
 	p.Args = slices.Concat([]string{"runsc-sandbox"}, flags(l.Dir), given[true], []string{"boot"})
 	p.Boot = len(p.Args)
 	p.Args = slices.Concat(p.Args, hostFlags(), []string{
-		"--bundle=" + l.Dir, "--gofer-mount-confs=" + layers.String(),
+		"--bundle=" + l.Dir, "--gofer-mount-confs=" + layers(overlaySize(l.Patched, l.Limits)),
 		// A file system in memory that a program mounts gets half of the first.
 		"--total-host-memory=" + strconv.FormatUint(memory, 10), "--total-memory=" + strconv.FormatUint(memory, 10),
 		// These are what programs inside see. The limits themselves are the cgroup's.

@@ -13,10 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/control/client"
-	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/state/statefile"
 	"gvisor.dev/gvisor/pkg/urpc"
-	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/gvisor/library"
@@ -150,27 +148,27 @@ func Do(conn *urpc.Client, op Op, files []*os.File) error {
 		if err := setNetwork(conn, files[0], false); err != nil {
 			return err
 		}
-		return conn.Call(boot.ContMgrRootContainerStart, &op.Container, nil)
+		return conn.Call(callStart, &op.Container, nil)
 	case OpRestore:
 		if err := setNetwork(conn, files[0], true); err != nil {
 			return err
 		}
 		payload.Files = files[1:]
-		return conn.Call(boot.ContMgrRestore, &boot.RestoreOpts{Background: true, HavePagesFile: true, FilePayload: payload}, nil)
+		return conn.Call(callRestore, &restoreArgs{Background: true, HavePagesFile: true, FilePayload: payload}, nil)
 	case OpCheckpoint:
-		return conn.Call(boot.ContMgrCheckpoint, &control.SaveOpts{
-			Metadata:                       statefile.CompressionLevelNone.ToMetadata(),
-			AppMFExcludeCommittedZeroPages: op.Small,
-			Resume:                         true,
-			HavePagesFile:                  true,
-			FilePayload:                    payload,
+		return conn.Call(callCheckpoint, &checkpointArgs{
+			Metadata:      statefile.CompressionLevelNone.ToMetadata(),
+			SkipZeroPages: op.Small,
+			Resume:        true,
+			HavePagesFile: true,
+			FilePayload:   payload,
 		}, nil)
 	case OpTar:
-		return conn.Call(boot.FsTarRootfsUpperLayer, &control.TarRootfsUpperLayerOpts{ContainerID: op.Container, FilePayload: payload}, nil)
+		return conn.Call(callTar, &tarArgs{ContainerID: op.Container, FilePayload: payload}, nil)
 	case OpPause:
-		return conn.Call(boot.ContMgrPause, nil, nil)
+		return conn.Call(callPause, nil, nil)
 	case OpResume:
-		return conn.Call(boot.ContMgrResume, nil, nil)
+		return conn.Call(callResume, nil, nil)
 	}
 	return fmt.Errorf("this sentry's driver knows no %q", op.Name)
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"gvisor.dev/gvisor/pkg/urpc"
-	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/gvisor/netns"
@@ -20,14 +19,14 @@ func setNetwork(conn *urpc.Client, packets *os.File, restore bool) error {
 		return err
 	}
 	args.IsRestore = restore
-	if err := conn.Call(boot.ContMgrSetNetworkArgs, args, nil); err != nil {
+	if err := conn.Call(callNetwork, args, nil); err != nil {
 		return fmt.Errorf("set up the network: %w", err)
 	}
 	return nil
 }
 
 // network describes the sandbox's interfaces to its kernel.
-func network(packets *os.File) (*boot.CreateLinksAndRoutesArgs, error) {
+func network(packets *os.File) (*networkArgs, error) {
 	conf, err := anyConfig()
 	if err != nil {
 		return nil, fmt.Errorf("configure the sentry: %w", err)
@@ -36,17 +35,17 @@ func network(packets *os.File) (*boot.CreateLinksAndRoutesArgs, error) {
 	local := net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 	anywhere := net.IPNet{IP: net.IPv4zero.To4(), Mask: net.IPMask(net.IPv4zero.To4())}
 	gateway := net.IP(bothy.GatewayAddr.AsSlice())
-	return &boot.CreateLinksAndRoutesArgs{
+	return &networkArgs{
 		FilePayload:   urpc.FilePayload{Files: []*os.File{packets}},
-		LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink},
-		FDBasedLinks: []boot.FDBasedLink{{
+		LoopbackLinks: []loopbackLink{loopback},
+		FDBasedLinks: []packetLink{{
 			Name:                 netns.TapName,
 			MTU:                  netns.MTU,
 			GSOMaxSize:           netns.GSOMaxSize,
-			Addresses:            []boot.IPWithPrefix{{Address: bothy.GuestAddr.AsSlice(), PrefixLen: prefix.Bits()}},
-			Routes:               []boot.Route{{Destination: anywhere, Gateway: gateway}, {Destination: local}},
+			Addresses:            []address{{Address: bothy.GuestAddr.AsSlice(), PrefixLen: prefix.Bits()}},
+			Routes:               []route{{Destination: anywhere, Gateway: gateway}, {Destination: local}},
 			LinkAddress:          bothy.GuestMAC[:],
-			Neighbors:            []boot.Neighbor{{IP: gateway, HardwareAddr: bothy.GatewayMAC[:]}},
+			Neighbors:            []neighbour{{IP: gateway, HardwareAddr: bothy.GatewayMAC[:]}},
 			TXChecksumOffload:    conf.TXChecksumOffload,
 			RXChecksumOffload:    conf.RXChecksumOffload,
 			QDisc:                conf.QDisc,

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
@@ -103,7 +102,7 @@ func ociSpec(s Launch, emptyRoot string) *specs.Spec {
 	}
 	if len(s.CPUFeatures) > 0 {
 		// A checkpoint requires those that it began with.
-		spec.Annotations[specutils.AnnotationCPUFeatures] = strings.Join(s.CPUFeatures, ",")
+		spec.Annotations[cpuFeatures] = strings.Join(s.CPUFeatures, ",")
 	}
 	// The origin of the initial files is not recorded here (the sentry gets them as a
 	// descriptor): a checkpoint is restored only with its original annotations.

@@ -20,12 +20,9 @@ import (
 	"github.com/bothy-dev/bothy/engine/gvisor/tuning"
 )
 
-// NetnsArg is the first argument that makes the process a namespace helper.
-const NetnsArg = "netns-helper"
-
 // Main runs what the arguments ask for. For a sandbox it does not return.
 func Main() error {
-	if len(os.Args) > 1 && os.Args[1] == NetnsArg {
+	if len(os.Args) > 1 && os.Args[1] == netns.Arg {
 		return netns.Serve(3, netns.DefaultConfig())
 	}
 	if len(os.Args) > 1 && os.Args[1] == driver.Arg {

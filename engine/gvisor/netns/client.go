@@ -30,6 +30,9 @@ type Client struct {
 
 const defaultTimeout = 10 * time.Second
 
+// Arg is the first argument that makes a sentry's program the helper.
+const Arg = "netns-helper"
+
 // NewClient returns a client whose helper is run by the command. The helper
 // finds its socket at descriptor 3.
 func NewClient(command ...string) *Client { return &Client{command: command} }

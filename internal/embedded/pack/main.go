@@ -88,7 +88,7 @@ func compress(from, to string) (embedded.Part, error) {
 	if err != nil {
 		return embedded.Part{}, err
 	}
-	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1))
+	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return embedded.Part{}, err
 	}
