@@ -3,6 +3,9 @@
 package cli
 
 import (
+	"context"
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/bothy-dev/bothy"
@@ -10,6 +13,15 @@ import (
 
 // helper is nil: the client starts no processes of its own program.
 func helper() func() int { return nil }
+
+// Templates are pulled on the server's host.
+func (a *app) servedHere() bool { return false }
+
+type pullFlags struct{}
+
+func (a *app) pullTemplate(context.Context, string, pullFlags) (*bothy.Template, bool, error) {
+	return nil, false, errors.ErrUnsupported
+}
 
 // engineBuild is "": the client has no engine.
 func engineBuild() string { return "" }

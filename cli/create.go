@@ -36,7 +36,7 @@ The network is off unless --network says otherwise.`,
 		if err != nil {
 			return err
 		}
-		sandbox, err := a.create(ctx, s, req)
+		sandbox, err := a.createOffering(ctx, s, req)
 		if err != nil {
 			return err
 		}

@@ -102,8 +102,7 @@ func parseVolumes(words []string) ([]volume, error) {
 
 // inNew is the whole life of a sandbox that something is done in.
 func (a *app) inNew(ctx context.Context, s *session, create bothy.SandboxCreate, copies []volume, user string, do func(id string) error) (err error) {
-	// The creation is not interrupted: its answer has the id that must be terminated.
-	sandbox, err := a.create(context.WithoutCancel(ctx), s, create)
+	sandbox, err := a.createOffering(ctx, s, create)
 	if err != nil {
 		return err
 	}

@@ -73,6 +73,12 @@ func startShell(t *testing.T, words ...string) (*person, *exec.Cmd, *os.File) {
 	if _, err := world.Lifecycle.Files().Write(ctx, sandbox.ID, "/.profile", strings.NewReader("PS1='sandbox$ '\n"), bothy.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	return onTerminal(t, server.URL, append([]string{"sh", sandbox.ID}, words...)...)
+}
+
+// onTerminal is a command on a new terminal, which stays open.
+func onTerminal(t *testing.T, url string, words ...string) (*person, *exec.Cmd, *os.File) {
+	t.Helper()
 	master, tty, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -81,9 +87,9 @@ func startShell(t *testing.T, words ...string) (*person, *exec.Cmd, *os.File) {
 	if err := pty.Setsize(master, &pty.Winsize{Cols: 100, Rows: 40}); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0], append([]string{"sh", sandbox.ID}, words...)...)
+	cmd := exec.Command(os.Args[0], words...)
 	cmd.Args[0] = "bothy"
-	cmd.Env = append(os.Environ(), "BOTHY_URL="+server.URL, "BOTHY_API_KEY="+pretend.Key, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), "BOTHY_URL="+url, "BOTHY_API_KEY="+pretend.Key, "GORACE=atexit_sleep_ms=0")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
 	return &person{t: t, pty: master, out: bufio.NewReader(master)}, cmd, tty

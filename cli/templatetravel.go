@@ -18,6 +18,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/config"
+	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template"
 )
 
@@ -72,10 +73,49 @@ has stored.`,
 	return cmd
 }
 
+// pullTime is how long a pull may take.
+const pullTime = time.Hour
+
+// pullFlags say how a template is pulled.
+type pullFlags struct {
+	keys, digest, settings string
+	unsigned               bool
+	timeout                time.Duration // or else pullTime
+}
+
+// pullTemplate takes a template into the folder of the server on this host.
+func (a *app) pullTemplate(ctx context.Context, from string, f pullFlags) (*store.Template, bool, error) {
+	lib, err := a.templatesHere(f.settings)
+	if err != nil {
+		return nil, false, err
+	}
+	o := template.PullOptions{Unsigned: f.unsigned, Digest: f.digest}
+	if keys := cmp.Or(f.keys, template.ReleaseKey()); keys != "" && !f.unsigned {
+		if o.Keys, err = template.ReadPublicKeys(keys); err != nil {
+			return nil, false, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(f.timeout, pullTime))
+	defer cancel()
+	bar := newProgress(a.stderr)
+	defer bar.done()
+	o.Progress = func(n, total int64) { bar.bytes("unpack "+filepath.Base(from), n, total) }
+	return lib.Pull(ctx, from, o)
+}
+
+// servedHere reports whether the server that is asked is the one on this host.
+func (a *app) servedHere() bool {
+	c, err := a.credentials()
+	if err != nil {
+		return false
+	}
+	server, err := runningServer()
+	return err == nil && server != nil && sameURL(server.url(), c.URL)
+}
+
 func newTemplatePull(a *app) *cobra.Command {
-	var o template.PullOptions
-	keys, settings := "", ""
-	seconds := int(time.Hour / time.Second)
+	var f pullFlags
+	seconds := int(pullTime / time.Second)
 	cmd := &cobra.Command{
 		Use:   "pull FILE",
 		Short: "Take a built template from a file or a registry",
@@ -98,30 +138,17 @@ it uses the credentials that docker login has stored.`,
 		Args: usage(cobra.ExactArgs(1)),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&keys, "key", "", "`file` with the public key that must have signed it (Ed25519, PEM; several may follow each other)")
-	flags.BoolVar(&o.Unsigned, "unsigned", false, "check no signature: whoever made the template is trusted with what runs in its sandboxes")
-	flags.StringVar(&o.Digest, "digest", "", "only `digest` that the template's image may have")
+	flags.StringVar(&f.keys, "key", "", "`file` with the public key that must have signed it (Ed25519, PEM; several may follow each other)")
+	flags.BoolVar(&f.unsigned, "unsigned", false, "check no signature: whoever made the template is trusted with what runs in its sandboxes")
+	flags.StringVar(&f.digest, "digest", "", "only `digest` that the template's image may have")
 	secondsVar(flags, &seconds, "timeout", "`time` that it may take (default 1h)")
-	flags.StringVar(&settings, "config", "", "`file` with the server's settings")
+	flags.StringVar(&f.settings, "config", "", "`file` with the server's settings")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.Unsigned && keys != "" {
+		if f.unsigned && f.keys != "" {
 			return usageError(cmd, errors.New("--unsigned checks no signature, so --key has no use"))
 		}
-		lib, err := a.templatesHere(settings)
-		if err != nil {
-			return err
-		}
-		if keys = cmp.Or(keys, template.ReleaseKey()); keys != "" && !o.Unsigned {
-			if o.Keys, err = template.ReadPublicKeys(keys); err != nil {
-				return err
-			}
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), time.Duration(seconds)*time.Second)
-		defer cancel()
-		bar := newProgress(a.stderr)
-		o.Progress = func(n, total int64) { bar.bytes("unpack "+filepath.Base(args[0]), n, total) }
-		t, already, err := lib.Pull(ctx, args[0], o)
-		bar.done()
+		f.timeout = time.Duration(seconds) * time.Second
+		t, already, err := a.pullTemplate(cmd.Context(), args[0], f)
 		if err != nil {
 			return needsRoot(cmd, err)
 		}

@@ -80,6 +80,13 @@ func (a *app) up(ctx context.Context, f upFlags, serveArgs []string) error {
 		}
 	}
 	templates, err := s.templates.Templates(ctx)
+	if err == nil && len(templates) == 0 {
+		if got, offerErr := a.offerTemplate(ctx, s, bothy.DefaultTemplate); offerErr != nil {
+			a.warn("%v", offerErr) // the server runs
+		} else if got {
+			templates, err = s.templates.Templates(ctx)
+		}
+	}
 	if err != nil {
 		return err
 	}
