@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -19,7 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// image writes the container image as an OCI layout in a tar: base, which is the root file system of a Debian with
+// image writes the container image as an OCI layout in a tar, which docker load reads too: base, which is the root file system of a Debian with
 // what a server needs, and the program in /usr/local. It is what packaging/Dockerfile makes.
 func (r release) image(base string, list []file) error {
 	work, err := os.MkdirTemp("", "bothy-release-")
@@ -62,9 +63,12 @@ func (r release) image(base string, list []file) error {
 		return err
 	}
 	err = to.AppendImage(img, layout.WithPlatform(v1.Platform{OS: "linux", Architecture: "amd64"}), layout.WithAnnotations(map[string]string{
-		"org.opencontainers.image.ref.name": r.version, "io.containerd.image.name": "bothy:" + r.version,
+		"org.opencontainers.image.ref.name": tag(r.version), "io.containerd.image.name": "docker.io/library/bothy:" + tag(r.version),
 	}))
 	if err != nil {
+		return err
+	}
+	if err := r.forDocker(folder, img); err != nil {
 		return err
 	}
 	return r.archive(filepath.Join(r.out, fmt.Sprintf("bothy-%s-linux-amd64.oci.tar", r.version)), func(w *tar.Writer) error {
@@ -81,6 +85,27 @@ func (r release) image(base string, list []file) error {
 		})
 	})
 }
+
+// forDocker adds the file that docker load reads.
+func (r release) forDocker(folder string, img v1.Image) error {
+	m, err := img.Manifest()
+	if err != nil {
+		return err
+	}
+	blob := func(d v1.Descriptor) string { return path.Join("blobs", d.Digest.Algorithm, d.Digest.Hex) }
+	list := tarball.Manifest{{Config: blob(m.Config), RepoTags: []string{"bothy:" + tag(r.version)}}}
+	for _, l := range m.Layers {
+		list[0].Layers = append(list[0].Layers, blob(l))
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, "manifest.json"), text, 0o644)
+}
+
+// tag is a version as the tag of an image.
+func tag(version string) string { return strings.ReplaceAll(version, "+", "-") }
 
 // ownLayer writes what is Bothy's in the image. Nobody reads manual pages there.
 func (r release) ownLayer(to string, list []file) error {
