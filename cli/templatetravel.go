@@ -18,7 +18,6 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/config"
-	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/template"
 )
 
@@ -84,7 +83,7 @@ type pullFlags struct {
 }
 
 // pullTemplate takes a template into the folder of the server on this host.
-func (a *app) pullTemplate(ctx context.Context, from string, f pullFlags) (*store.Template, bool, error) {
+func (a *app) pullTemplate(ctx context.Context, from string, f pullFlags) (*bothy.Template, bool, error) {
 	lib, err := a.templatesHere(f.settings)
 	if err != nil {
 		return nil, false, err
@@ -100,7 +99,11 @@ func (a *app) pullTemplate(ctx context.Context, from string, f pullFlags) (*stor
 	bar := newProgress(a.stderr)
 	defer bar.done()
 	o.Progress = func(n, total int64) { bar.bytes("unpack "+filepath.Base(from), n, total) }
-	return lib.Pull(ctx, from, o)
+	t, already, err := lib.Pull(ctx, from, o)
+	if err != nil {
+		return nil, false, err
+	}
+	return &t.Template, already, nil
 }
 
 // servedHere reports whether the server that is asked is the one on this host.
@@ -155,7 +158,7 @@ it uses the credentials that docker login has stored.`,
 		if already {
 			a.warn("the template %s is here already", t.Ref())
 		}
-		return a.show(&t.Template, func(w io.Writer) { printTemplate(w, &t.Template) })
+		return a.show(t, func(w io.Writer) { printTemplate(w, t) })
 	}
 	return cmd
 }
