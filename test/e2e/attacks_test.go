@@ -76,6 +76,9 @@ func attacks(t *testing.T) []attack {
 		{"agents without end", func(x *attacker, ctx context.Context) string { return x.agents(ctx, service) }, "asked"},
 		{"a session that names the host's files", (*attacker).session, ""},
 		{"another tenant's sandbox", (*attacker).foreign, ""},
+		{"tokens of a port, and its page in caches", (*attacker).visitor, "of the guest, of the guest"},
+		{"a command again after a pause", (*attacker).twice, ""},
+		{"a sandbox several times", (*attacker).creates, "1 made"},
 	}
 }
 
@@ -232,9 +235,15 @@ func (x *attacker) many(n int, send func(i int) int) string {
 
 // send sends a request, with the attacker's key unless header has another, and returns the status, or 0.
 func (x *attacker) send(ctx context.Context, method, path string, body io.Reader, header http.Header) int {
+	status, _, _ := x.ask(ctx, method, path, body, header)
+	return status
+}
+
+// ask is like send, and returns the headers and the beginning of the answer, too.
+func (x *attacker) ask(ctx context.Context, method, path string, body io.Reader, header http.Header) (int, http.Header, string) {
 	r, err := http.NewRequestWithContext(ctx, method, x.s.URL()+path, body)
 	if err != nil {
-		return 0
+		return 0, nil, ""
 	}
 	r.Header.Set("Authorization", "Bearer "+x.key)
 	r.Header.Set("Content-Type", "application/json")
@@ -243,11 +252,12 @@ func (x *attacker) send(ctx context.Context, method, path string, body io.Reader
 	}
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return 0 // the server hung up
+		return 0, nil, "" // the server hung up
 	}
 	defer res.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(res.Body, 16<<10))
 	_, _ = io.Copy(io.Discard, res.Body)
-	return res.StatusCode
+	return res.StatusCode, res.Header, string(text)
 }
 
 // logins sends 100 logins at once, each of 16 MB.
@@ -272,7 +282,11 @@ func (x *attacker) listings(ctx context.Context) string {
 }
 
 func (x *attacker) sh(ctx context.Context, line string) {
-	_, _ = x.Exec.Exec(ctx, x.id, bothy.ExecRequest{Command: bothy.Command{Line: line}})
+	x.shIn(ctx, x.id, line)
+}
+
+func (x *attacker) shIn(ctx context.Context, id, line string) {
+	_, _ = x.Exec.Exec(ctx, id, bothy.ExecRequest{Command: bothy.Command{Line: line}})
 }
 
 func (x *attacker) bodies(ctx context.Context) string {
@@ -428,23 +442,6 @@ func (x *attacker) session(ctx context.Context) string {
 	}
 	if _, err := os.Stat(x.s.Dir + "/outside"); err == nil {
 		x.Errorf("the service wrote %s on the host", outside)
-	}
-	return ""
-}
-
-// foreign asks for another tenant's sandbox in several ways. None may succeed.
-func (x *attacker) foreign(ctx context.Context) string {
-	id := x.victim.id
-	for _, c := range []struct{ method, path, body string }{
-		{"GET", "/v1/sandboxes/" + id, ""}, {"DELETE", "/v1/sandboxes/" + id, ""}, {"POST", "/v1/sandboxes/" + id + "/pause", "{}"},
-		{"POST", "/v1/sandboxes/" + id + "/exec", `{"command":"id"}`}, {"POST", "/v1/sandboxes/" + id + "/fork", `{"count":1}`},
-		{"GET", "/v1/sandboxes/" + id + "/files?path=/etc/passwd", ""}, {"POST", "/v1/sandboxes/" + id + "/snapshots", "{}"},
-		{"GET", "/sandboxes/" + id, ""}, {"DELETE", "/sandboxes/" + id, ""}, {"POST", "/sandboxes/" + id + "/pause", "{}"},
-		{"GET", "/v1/containers/" + id, ""}, {"DELETE", "/v1/containers/" + id, ""},
-	} {
-		if status := x.send(ctx, c.method, c.path, strings.NewReader(c.body), http.Header{"X-Api-Key": {x.key}}); status < 400 {
-			x.Errorf("%s %s: %d", c.method, c.path, status)
-		}
 	}
 	return ""
 }
