@@ -194,6 +194,7 @@ func TestTheServerOutlivesAttacks(t *testing.T) {
 	t.Logf("%d attacks and %d rounds of several in %v: the server took up to %d MB, with its files %d MB", len(list), rounds, time.Since(began).Round(time.Second), own, x.peakMB())
 	t.Logf("a command of another tenant took %v at rest (%d), and %v meanwhile (%d)", spread(quiet), len(quiet), spread(loud), len(loud))
 	x.noFailures(t)
+	again := x.bad.cutOff(t.Context())
 	if err := x.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -203,6 +204,7 @@ func TestTheServerOutlivesAttacks(t *testing.T) {
 	if status, text := x.victim.once("POST", "/exec", x.victim.run("echo here"), nil); status != 200 || !strings.Contains(text, "here") {
 		t.Errorf("after a restart: %d %s", status, text)
 	}
+	again()
 }
 
 // atRandom makes two to four attacks at a time, and returns how often.

@@ -174,3 +174,23 @@ func (x *attacker) creates(ctx context.Context) string {
 	}
 	return fmt.Sprintf("%d made: %v, again %d", made, got, again)
 }
+
+// cutOff starts a command under a key. The server is to be killed then, and again sends the same request to the next.
+func (x *attacker) cutOff(ctx context.Context) (again func()) {
+	exec := func() int {
+		return x.send(ctx, "POST", "/v1/sandboxes/"+x.id+"/exec", strings.NewReader(`{"command":"echo x >>/tmp/cut; sleep 2"}`), http.Header{"Idempotency-Key": {"cut-off"}})
+	}
+	var first sync.WaitGroup
+	first.Go(func() { exec() })
+	x.shIn(ctx, x.id, "for i in $(seq 300); do [ -s /tmp/cut ] && exit; sleep 0.1; done")
+	return func() {
+		first.Wait()
+		status := exec()
+		r, err := x.Exec.Exec(ctx, x.id, bothy.ExecRequest{Command: bothy.Command{Line: "cat /tmp/cut"}})
+		if err != nil {
+			x.Error(err)
+		} else if strings.Count(r.Stdout, "x") != 1 {
+			x.Errorf("a command with one key, sent again after the server was killed: %d, and it ran as %q", status, r.Stdout)
+		}
+	}
+}
