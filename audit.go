@@ -105,8 +105,8 @@ type Origin struct {
 	RequestID string
 	// Remote is the address that the request came from, without its port.
 	Remote string
-	// Scheme is http or https, as the client called.
-	Scheme string
+	// Scheme is http or https, and Host the name and port, as the client called.
+	Scheme, Host string
 }
 
 type originKey struct{}

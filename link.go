@@ -15,6 +15,8 @@ const (
 	// LinkWebhook is called by programs: each request carries it in its path or in a
 	// header, and is passed on as it is.
 	LinkWebhook LinkKind = "webhook"
+	// LinkCDP is the address of a browser for clients of the Chrome DevTools Protocol.
+	LinkCDP LinkKind = "cdp"
 )
 
 // Link is the right to use one port of a sandbox without a key. It ends when it

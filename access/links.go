@@ -82,8 +82,8 @@ func checkLink(req *bothy.LinkCreate) error {
 	switch {
 	case req.Port < 1 || req.Port > 65535:
 		return bothy.Errorf(bothy.CodeInvalid, "port: %d is not a port", req.Port).WithHint("Give a number from 1 to 65535.")
-	case req.Kind != bothy.LinkBrowser && req.Kind != bothy.LinkWebhook:
-		return bothy.Errorf(bothy.CodeInvalid, "kind: %q is not a kind of link", req.Kind).WithHint("The kinds are browser and webhook.")
+	case req.Kind != bothy.LinkBrowser && req.Kind != bothy.LinkWebhook && req.Kind != bothy.LinkCDP:
+		return bothy.Errorf(bothy.CodeInvalid, "kind: %q is not a kind of link", req.Kind).WithHint("The kinds are browser, webhook and cdp.")
 	case req.For < time.Second || req.For > maxLinkLife:
 		return bothy.Errorf(bothy.CodeInvalid, "a link cannot last %s", req.For).WithHint("Give from one second to seven days.")
 	}

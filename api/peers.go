@@ -69,8 +69,11 @@ func (s *Server) BodyMemory(r *http.Request, project string) func(ctx context.Co
 // name comes, or "".
 func (s *Server) ProjectOf(r *http.Request) string { return s.ports.ProjectOf(r) }
 
-// PortOf finds the sandbox of a host name that leads to a port, if it is one.
-func (s *Server) PortOf(host string) (sandbox string) {
-	t, _ := s.ports.LinkTarget(host)
+// PortOf finds the sandbox of a request for a port by a host name or a link to a browser, if it is one.
+func (s *Server) PortOf(r *http.Request) (sandbox string) {
+	t, named := s.ports.LinkTarget(r.Host)
+	if !named {
+		t, _ = s.ports.CDPTarget(r)
+	}
 	return t.Sandbox
 }

@@ -18,11 +18,13 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	b, browser := s.ports.CDPTarget(r)
+	browser = browser && !named
 	if s.peers != nil {
 		handled, leave := s.peers.Route(w, r)
 		defer leave()
 		if handled {
-			if named {
+			if named || browser {
 				ports.TakeLink(r) // it must not be logged
 			}
 			return
@@ -30,13 +32,17 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	}
 	// No header makes a sandbox answer for a page of the console.
 	ownPage := !named && strings.HasPrefix(r.URL.Path, "/console/")
-	if s.outerPorts != nil && !ownPage && s.outerPorts.ServePort(w, r, t.Sandbox, t.Port) {
+	if s.outerPorts != nil && !ownPage && !browser && s.outerPorts.ServePort(w, r, t.Sandbox, t.Port) {
 		return
 	}
 	if named {
 		webhook := ports.TakeLink(r)
 		middleware.RequestFrom(r.Context()).Use = s.ports.UseOf(r, t)
 		s.ports.ServeLink(w, r, t, webhook)
+		return
+	}
+	if browser {
+		s.ports.ServeCDPLink(w, r, b)
 		return
 	}
 	s.mux.ServeHTTP(w, ports.AsItIs(r))

@@ -25,7 +25,7 @@ The result of each step is cached. The build continues when this command is
 interrupted: bothy template logs shows it again.
 
 Without CONTEXT and -f, NAME is a built-in template: python-3.12,
-python-3.12-bare, node-22, ubuntu-24.04 or debian-12.`,
+python-3.12-bare, node-22, ubuntu-24.04, debian-12 or browser.`,
 		Example: `  bothy template build tools .
   bothy template build tools -f docker/Dockerfile . --build-arg VERSION=3
   bothy template build node-22 --force`,
@@ -36,6 +36,10 @@ python-3.12-bare, node-22, ubuntu-24.04 or debian-12.`,
 	cmd.RunE = a.do(func(ctx context.Context, s *session, args []string) error {
 		if len(args) == 2 || docker.file != "" {
 			return a.dockerBuild(ctx, s, &docker, args[0], strings.Join(args[1:], ""))
+		}
+		if args[0] == "browser" {
+			docker.browser()
+			return a.dockerBuild(ctx, s, &docker, args[0], "")
 		}
 		req.Name = args[0]
 		return a.build(ctx, s, req)

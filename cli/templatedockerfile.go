@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/templates"
 )
 
 // dockerFlags are those of builds from Dockerfiles.
@@ -32,6 +34,17 @@ type dockerFlags struct {
 	detach  bool
 	shell   bool
 	start   startFlags
+	// text is the Dockerfile of a built-in template.
+	text string
+}
+
+// browser makes the flags build the template browser, which needs more memory than others.
+func (f *dockerFlags) browser() {
+	f.text = templates.Browser
+	f.start.start, f.start.ready = "exec bothy-browser", "http://localhost:9222/json/version"
+	want := &f.start.want
+	want.User, want.TimeoutSeconds = "user", cmp.Or(want.TimeoutSeconds, 180)
+	want.MemoryMB, want.DiskMB = cmp.Or(want.MemoryMB, 2048), cmp.Or(want.DiskMB, 4096)
 }
 
 func (f *dockerFlags) add(flags *pflag.FlagSet) {
@@ -66,9 +79,12 @@ func (f *dockerFlags) request(name, folder string, stdin io.Reader) (req bothy.B
 		path = filepath.Join(folder, "Dockerfile")
 	}
 	var text []byte
-	if path == "-" {
+	switch {
+	case f.text != "":
+		text = []byte(f.text)
+	case path == "-":
 		text, err = io.ReadAll(stdin)
-	} else {
+	default:
 		text, err = os.ReadFile(path)
 	}
 	if err != nil {

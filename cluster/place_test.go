@@ -45,7 +45,7 @@ func placer(t *testing.T, all []bothy.ClusterHost, change func(o *RouterOptions)
 		t.Fatal(err)
 	}
 	o := RouterOptions{
-		Hosts: h, Authority: a, Here: func(string) bool { return false }, Port: func(string) string { return "" }, Agents: "/mcp",
+		Hosts: h, Authority: a, Here: func(string) bool { return false }, Port: func(*http.Request) string { return "" }, Agents: "/mcp",
 		Full: func() bool { return false }, Ready: func(string) bool { return false },
 		Authenticate: func(*http.Request) (Caller, error) { return Caller{Owner: "default"}, nil }, Log: slog.New(slog.DiscardHandler),
 		Keeper: NewKeeper(KeeperOptions{Times: Times{Lease: time.Hour}, Renewed: time.Now}),

@@ -66,8 +66,8 @@ type RouterOptions struct {
 	Fetchable func(ctx context.Context, id string) (bool, error)
 	// Claimed is called for a sandbox without a host that this host has claimed. Optional.
 	Claimed func(id string)
-	// Port returns the sandbox of a host name that leads to a port.
-	Port func(host string) (sandbox string)
+	// Port returns the sandbox of a request for a port by its host name or by a link, or "".
+	Port func(r *http.Request) (sandbox string)
 	// Authenticate finds the caller of a request.
 	Authenticate func(r *http.Request) (Caller, error)
 	// May reports whether a request may reach a sandbox. owner is the project of its key, or
@@ -262,7 +262,7 @@ func (x *Router) sandboxOf(r *http.Request, snapshot string) string {
 // targetOf determines what a request is about, as far as that is not in its body, and
 // authenticates the caller.
 func (x *Router) targetOf(r *http.Request, peer *Peer) (c Caller, t target, err error) {
-	if id := x.o.Port(r.Host); id != "" {
+	if id := x.o.Port(r); id != "" {
 		return c, target{sandbox: id}, nil
 	}
 	if id, _, _ := strings.Cut(r.Header.Get("E2b-Sandbox-Id"), "-"); sandboxID.MatchString(id) {

@@ -142,7 +142,7 @@ func newRouter(t testing.TB, s *shared) *httptest.Server {
 		t.Fatal(err)
 	}
 	x := NewRouter(RouterOptions{
-		Hosts: h, Authority: a, Gate: &Gate{}, Here: func(string) bool { return false }, Port: func(string) string { return "" },
+		Hosts: h, Authority: a, Gate: &Gate{}, Here: func(string) bool { return false }, Port: func(*http.Request) string { return "" },
 		Upload: func(*http.Request) string { return "" }, HasBuild: func(string) bool { return false }, Agents: "/mcp",
 		Authenticate: func(*http.Request) (Caller, error) { return Caller{}, nil }, Log: slog.New(slog.DiscardHandler),
 		Keeper: NewKeeper(KeeperOptions{Times: Times{Lease: time.Hour}, Renewed: time.Now}),
@@ -427,7 +427,7 @@ func TestABuildIsLookedForOnAllHosts(t *testing.T) {
 func TestAHostThatDoesNotKnowABuildSaysSo(t *testing.T) {
 	knows := ""
 	x := NewRouter(RouterOptions{
-		Hosts: hosts{self: "one", shared: &shared{}}, Port: func(string) string { return "" }, Agents: "/mcp", HasBuild: func(id string) bool { return id == knows },
+		Hosts: hosts{self: "one", shared: &shared{}}, Port: func(*http.Request) string { return "" }, Agents: "/mcp", HasBuild: func(id string) bool { return id == knows },
 		Fail: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, string(bothy.ErrorCode(err)), 599)
 		},
@@ -510,7 +510,7 @@ func TestABodyIsReadOnlyIntoReservedMemory(t *testing.T) {
 	var held int64
 	var ended bool
 	x := NewRouter(RouterOptions{
-		Port: func(string) string { return "" }, Agents: "/mcp",
+		Port: func(*http.Request) string { return "" }, Agents: "/mcp",
 		Authenticate: func(r *http.Request) (Caller, error) {
 			if r.Header.Get("Authorization") == "" {
 				return Caller{}, bothy.Errorf(bothy.CodeUnauthenticated, "no key")
@@ -567,8 +567,8 @@ func TestNothingIsClaimedForStrangers(t *testing.T) {
 	x := NewRouter(RouterOptions{
 		Hosts: hosts{self: "one", shared: s}, Authority: a, Gate: &Gate{}, Here: func(string) bool { return false }, Agents: "/mcp", Log: slog.New(slog.DiscardHandler),
 		Keeper: NewKeeper(KeeperOptions{Times: Times{Lease: time.Hour}, Renewed: time.Now}),
-		Port: func(host string) string {
-			if strings.HasPrefix(host, "8000-") {
+		Port: func(r *http.Request) string {
+			if strings.HasPrefix(r.Host, "8000-") {
 				return aSandbox
 			}
 			return ""

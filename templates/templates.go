@@ -14,6 +14,12 @@ import (
 //go:embed *.yaml *.in *.lock *.json *.gpg *.py
 var Files embed.FS
 
+// Browser is the Dockerfile of the template browser, which is built like a user's own template, when it
+// is asked for.
+//
+//go:embed browser.Dockerfile
+var Browser string
+
 // Names are the names of the definitions, sorted.
 func Names() []string { return NamesIn(Files) }
 

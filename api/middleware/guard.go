@@ -61,7 +61,7 @@ func (s *Chain) withOrigin(ctx context.Context, r *http.Request, info *Request) 
 	remote, scheme := s.sender(r)
 	r = r.WithContext(ctx)
 	r.RemoteAddr = remote
-	return r.WithContext(bothy.WithOrigin(ctx, bothy.Origin{RequestID: info.id, Remote: RemoteOf(r), Scheme: scheme}))
+	return r.WithContext(bothy.WithOrigin(ctx, bothy.Origin{RequestID: info.id, Remote: RemoteOf(r), Scheme: scheme, Host: r.Host}))
 }
 
 // recovered answers for a handler that panicked. It reports whether the connection must be cut,

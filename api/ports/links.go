@@ -23,7 +23,7 @@ import (
 type LinkRequest struct {
 	Port           int            `json:"port" minimum:"1" maximum:"65535" doc:"The TCP port inside the sandbox."`
 	ExpiresSeconds int            `json:"expires_seconds,omitempty" minimum:"1" maximum:"604800" default:"3600" doc:"How long the link can be used. It ends before that with the key that makes it, and with its sandbox."`
-	Kind           bothy.LinkKind `json:"kind,omitempty" enum:"browser,webhook" default:"browser" doc:"browser: opened in a browser, which keeps the link in a cookie. webhook: for programs; each request carries the link in its path, or in the header X-Bothy-Link."`
+	Kind           bothy.LinkKind `json:"kind,omitempty" enum:"browser,webhook,cdp" default:"browser" doc:"browser: opened in a browser, which keeps the link in a cookie. webhook: for programs; each request carries the link in its path, or in the header X-Bothy-Link. cdp: for clients of the Chrome DevTools Protocol; Chromium listens on the port."`
 	KeepHost       bool           `json:"keep_host,omitempty" doc:"Pass the link's host name on in the header Host."`
 }
 
@@ -48,7 +48,9 @@ func (s *Ports) registerLinks() {
 		Text: "The link works without a key and gives access to the HTTP server on that port, including WebSockets. It ends when it expires " +
 			"or is deleted, with its sandbox, and with the key that created it. One of the kind `browser` is opened in a browser, and after that " +
 			"only pages of the same sandbox may send requests that change something, or open WebSockets. One of the kind `webhook` takes requests " +
-			"with any method: append a path to its `url`, or send the part between `/_bothy/` and the next slash in the header X-Bothy-Link.",
+			"with any method: append a path to its `url`, or send the part between `/_bothy/` and the next slash in the header X-Bothy-Link. " +
+			"One of the kind `cdp` is the address of a browser in the sandbox, which must be running: Playwright, Puppeteer and others connect to its " +
+			"`url` as it is, or to the same with `ws` in place of `http`. With a key, `/v1/sandboxes/{id}/cdp/{port}` is the same address.",
 	}, func(ctx context.Context, in *linkInput) (*openapi.Answer[*bothy.Link], error) {
 		return s.createLink(ctx, in)
 	})
@@ -95,18 +97,27 @@ func (s *Ports) createLink(ctx context.Context, in *linkInput) (*openapi.Answer[
 	if err := s.makesLinks(ctx, in.ID); err != nil {
 		return nil, err
 	}
+	t := Target{Sandbox: in.ID, Port: uint16(in.Body.Port)}
+	if in.Body.Kind == bothy.LinkCDP {
+		if _, err := s.cdpVersion(ctx, t, func(socket string) string { return socket }); err != nil {
+			return nil, err
+		}
+	}
 	link, err := s.Links.CreateLink(ctx, in.ID, bothy.LinkCreate{
 		Port: in.Body.Port, Kind: in.Body.Kind, KeepHost: in.Body.KeepHost, For: time.Duration(in.Body.ExpiresSeconds) * time.Second,
 	})
 	if err != nil {
 		return nil, err
 	}
-	t := Target{Sandbox: in.ID, Port: uint16(in.Body.Port)}
 	token := s.signLink(t, link.Kind, link.ID)
 	u := url.URL{Scheme: s.linkScheme(ctx), Host: s.linkHost(t), Path: "/"}
-	if link.Kind == bothy.LinkWebhook {
+	switch link.Kind {
+	case bothy.LinkWebhook:
 		u.Path = LinkPath + token + "/"
-	} else {
+	case bothy.LinkCDP: // not below a name of its own, for the clients resolve no names below localhost
+		o := bothy.OriginFrom(ctx)
+		u = url.URL{Scheme: o.Scheme, Host: o.Host, Path: LinkPath + token + cdpPrefix(t)}
+	default:
 		u.RawQuery = url.Values{LinkQuery: {token}}.Encode()
 	}
 	link.URL = u.String()
@@ -210,16 +221,22 @@ func linkOf(r *http.Request) *bothy.Link {
 }
 
 // ProjectOf returns the project of the link or key with which a request for a port's own host
-// name comes, or "". The request stays as it is.
+// name, or with a link for a browser, comes, or "". The request stays as it is.
 func (s *Ports) ProjectOf(r *http.Request) string {
 	t, named := s.LinkTarget(r.Host)
-	if !named || t.Port == 0 || s.Links == nil {
+	browser := false
+	if !named {
+		t, browser = s.CDPTarget(r)
+	}
+	if !named && !browser || t.Port == 0 || s.Links == nil {
 		return ""
 	}
 	r = r.Clone(r.Context())
 	webhook := TakeLink(r)
 	var err error
-	if token := r.URL.Query().Get(LinkQuery); token != "" && webhook == "" {
+	if browser {
+		r, err = s.openLink(r, t, bothy.LinkCDP, webhook)
+	} else if token := r.URL.Query().Get(LinkQuery); token != "" && webhook == "" {
 		r, err = s.openLink(r, t, bothy.LinkBrowser, token)
 	} else {
 		r, err = s.admitToPort(r, t, webhook)

@@ -85,6 +85,7 @@ func (s *Ports) register() {
 	s.registerLinks()
 	s.proxy = s.newPortProxy()
 	s.registry.Mount(ProxyOperation, s.serveProxyPath)
+	s.registerCDP()
 }
 
 // ProxyOperation is the operation that reaches a port through the server, by any method.
