@@ -18,6 +18,7 @@ export { CommandError, ExecResult } from "./exec.js";
 export type { Command, CommandOptions, ExecEvent, ExecOptions, ExecResultFields, FinalEvent, OutputEvent } from "./exec.js";
 export { Process, type ProcessInfo, type SignalName } from "./process.js";
 export { Terminal, type TerminalOptions } from "./terminal.js";
+export { Browser, type BrowserOptions } from "./browser.js";
 export { CodeFailedError, CodeResult, Contexts } from "./code.js";
 export { Shell, ShellResult } from "./shell.js";
 export type { ShellExecOptions } from "./shell.js";

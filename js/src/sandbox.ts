@@ -1,3 +1,4 @@
+import { Browser } from "./browser.js";
 import { Bothy, type UsageOptions } from "./client.js";
 import { type CodeResult, Contexts, runCode, type RunCodeOptions } from "./code.js";
 import { type BothyError, InvalidArgumentError, SandboxPausedError, TimeoutError } from "./errors.js";
@@ -47,7 +48,7 @@ export interface LinkOptions extends CallOptions {
   /**
    * `browser`, which is the default: opened in a browser, after which only the sandbox's
    * own pages may send what changes something. `webhook`: for programs, whose requests
-   * pass through by any method.
+   * pass through by any method. `cdp`: the address of a browser, see {@link Sandbox.browser}.
    */
   kind?: LinkKind;
   /**
@@ -83,6 +84,8 @@ export class Sandbox {
   readonly files: Files;
   /** The places where code runs and variables stay. */
   readonly contexts: Contexts;
+  /** The browser of a sandbox from the template `browser`. */
+  readonly browser: Browser;
   /** What the server said about it last; see {@link refresh}. */
   info: SandboxInfo;
   readonly #transport: Transport;
@@ -95,6 +98,7 @@ export class Sandbox {
     this.info = info;
     this.files = new Files(transport, this.#path);
     this.contexts = new Contexts(transport, this.#path);
+    this.browser = new Browser(this);
   }
 
   /** Makes a sandbox. It runs when the promise is fulfilled. */

@@ -726,8 +726,8 @@ export interface Link extends LinkInfo {
   url: string;
 }
 
-/** How a link is used: opened in a browser, or called by programs. */
-export type LinkKind = "browser" | "webhook";
+/** How a link is used: opened in a browser, called by programs, or by clients of the Chrome DevTools Protocol. */
+export type LinkKind = "browser" | "webhook" | "cdp";
 
 /** A link to a port of a sandbox. It ends with its sandbox, and with the key that created it. */
 export interface LinkInfo {

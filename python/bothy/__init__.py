@@ -11,6 +11,7 @@
 :class:`BothyError` with a stable ``code`` and a ``hint``.
 """
 
+from ._async._browser import AsyncBrowser
 from ._async._client import AsyncClient
 from ._async._code import AsyncContexts
 from ._async._files import AsyncFiles
@@ -62,6 +63,7 @@ from ._errors import (
     UnsupportedError,
 )
 from ._recipe import TemplateRecipe
+from ._sync._browser import Browser
 from ._sync._client import Client
 from ._sync._code import Contexts
 from ._sync._files import Files
@@ -143,6 +145,7 @@ from ._version import VERSION as __version__
 __all__ = [
     "AgentAttachment",
     "AgentSession",
+    "AsyncBrowser",
     "AsyncClient",
     "AsyncContexts",
     "AsyncEventStream",
@@ -158,6 +161,7 @@ __all__ = [
     "AuditRecord",
     "AuthenticationError",
     "BothyError",
+    "Browser",
     "Budget",
     "BudgetExceededError",
     "Build",

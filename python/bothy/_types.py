@@ -660,7 +660,7 @@ class NetworkDecision:
     repeated: int = 0
 
 
-LinkKind = Literal["browser", "webhook"]
+LinkKind = Literal["browser", "webhook", "cdp"]
 """How a link is used: opened in a browser, or called by programs."""
 
 

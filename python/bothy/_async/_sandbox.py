@@ -46,6 +46,7 @@ from .._types import (
     network_to_wire,
     secret_to_wire,
 )
+from ._browser import AsyncBrowser
 from ._client import AsyncClient, Patience, Request, borrowed, new_key, without_none
 from ._code import AsyncContexts, context_id, follow_code
 from ._files import AsyncFiles
@@ -95,6 +96,7 @@ class AsyncSandbox:
     Attributes:
         files: The files of the sandbox.
         contexts: Where code runs and variables stay.
+        browser: The browser of a sandbox from the template ``browser``.
     """
 
     def __init__(self, client: AsyncClient, info: SandboxInfo) -> None:
@@ -103,6 +105,7 @@ class AsyncSandbox:
         self._info = info
         self.files = AsyncFiles(self)
         self.contexts = AsyncContexts(self)
+        self.browser = AsyncBrowser(self)
 
     @classmethod
     @io.opens
@@ -1078,6 +1081,7 @@ class AsyncSandbox:
             kind: ``browser`` is opened in a browser; after that only the sandbox's own pages
                 may send what changes something. ``webhook`` is for programs: append the
                 path that they call to its ``url``. Requests by any method pass through.
+                ``cdp`` is the address of a browser, see :attr:`browser`.
             keep_host: Let the server see the link's host name in ``Host``. By default it sees
                 ``localhost`` and its port, since many development servers refuse other names.
             expires_seconds: For how long it can be used; one hour by default.

@@ -47,6 +47,7 @@ from .._types import (
     network_to_wire,
     secret_to_wire,
 )
+from ._browser import Browser
 from ._client import Client, Patience, Request, borrowed, new_key, without_none
 from ._code import Contexts, context_id, follow_code
 from ._files import Files
@@ -96,6 +97,7 @@ class Sandbox:
     Attributes:
         files: The files of the sandbox.
         contexts: Where code runs and variables stay.
+        browser: The browser of a sandbox from the template ``browser``.
     """
 
     def __init__(self, client: Client, info: SandboxInfo) -> None:
@@ -104,6 +106,7 @@ class Sandbox:
         self._info = info
         self.files = Files(self)
         self.contexts = Contexts(self)
+        self.browser = Browser(self)
 
     @classmethod
     @io.opens
@@ -1079,6 +1082,7 @@ class Sandbox:
             kind: ``browser`` is opened in a browser; after that only the sandbox's own pages
                 may send what changes something. ``webhook`` is for programs: append the
                 path that they call to its ``url``. Requests by any method pass through.
+                ``cdp`` is the address of a browser, see :attr:`browser`.
             keep_host: Let the server see the link's host name in ``Host``. By default it sees
                 ``localhost`` and its port, since many development servers refuse other names.
             expires_seconds: For how long it can be used; one hour by default.
