@@ -60,7 +60,7 @@ func (w *World) LatestMetrics(ctx context.Context) ([]*bothy.SandboxMetrics, err
 	return list, nil
 }
 
-// DialPort implements bothy.PortService. Port 7 echoes, until the line "bye"; port 8080 is the
+// DialPort implements bothy.PortService. Port 7 echoes, until the line "bye"; ports 8080 and 9222 are the
 // world's Server.
 func (w *World) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
 	w.mu.Lock()
@@ -72,7 +72,7 @@ func (w *World) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	switch {
 	case port == 7:
 		go echo(far)
-	case port == 8080 && w.Server != nil:
+	case (port == 8080 || port == 9222) && w.Server != nil:
 		go serveOne(far, w.Server)
 	default:
 		return nil, bothy.Errorf(bothy.CodeConflict, "nothing listens on port %d of %s", port, id).WithHint("Start a server there.")

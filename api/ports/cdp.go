@@ -134,18 +134,23 @@ func (s *Ports) serveCDP(w http.ResponseWriter, r *http.Request, t Target, base 
 	case r.Header.Get("Upgrade") != "":
 		s.openCDP(w, r, t, path)
 		return
-	case r.Method != http.MethodGet:
-		err = bothy.Errorf(bothy.CodeMethodNotAllowed, "%s is not possible on a browser's address", r.Method).WithHint("Pages are opened over the WebSocket.")
 	case path == "/json/version":
 		answer, err = s.cdpVersion(r.Context(), t, outside)
 	case path == "/json" || path == "/json/list":
 		answer, err = s.cdpTargets(r.Context(), t, outside)
 	default:
+		if _, err = s.cdpVersion(r.Context(), t, outside); err != nil {
+			break // there may not even be a sandbox
+		}
 		err = bothy.Errorf(bothy.CodeNotFound, "a browser's address has /json/version, /json/list and WebSockets, and not %s", cmp.Or(path, "/")).
 			WithHint("Give the address itself to a client of the Chrome DevTools Protocol.")
 	}
 	if err != nil {
 		s.Fail(w, r, err)
+		return
+	}
+	if r.Method != http.MethodGet {
+		s.Fail(w, r, bothy.Errorf(bothy.CodeMethodNotAllowed, "%s is not possible on a browser's address", r.Method).WithHint("Pages are opened over the WebSocket."))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
@@ -164,6 +169,10 @@ func (s *Ports) openCDP(w http.ResponseWriter, r *http.Request, t Target, path s
 		path = v.Socket
 	}
 	if !cdpSocket.MatchString(path) {
+		if _, err := s.cdpVersion(r.Context(), t, func(socket string) string { return socket }); err != nil {
+			s.Fail(w, r, err)
+			return
+		}
 		s.Fail(w, r, bothy.Errorf(bothy.CodeNotFound, "the browser has no WebSocket at %q", path).WithHint("GET …/json/list has those of the pages."))
 		return
 	}
