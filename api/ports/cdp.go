@@ -135,15 +135,15 @@ func (s *Ports) serveCDP(w http.ResponseWriter, r *http.Request, t Target, base 
 		s.openCDP(w, r, t, path)
 		return
 	case path == "/json/version":
-		answer, err = s.cdpVersion(r.Context(), t, outside)
+		var v *cdpVersion
+		if v, err = s.cdpVersion(r.Context(), t); err == nil {
+			v.Socket = outside(v.Socket)
+			answer = v
+		}
 	case path == "/json" || path == "/json/list":
 		answer, err = s.cdpTargets(r.Context(), t, outside)
 	default:
-		if _, err = s.cdpVersion(r.Context(), t, outside); err != nil {
-			break // there may not even be a sandbox
-		}
-		err = bothy.Errorf(bothy.CodeNotFound, "a browser's address has /json/version, /json/list and WebSockets, and not %s", cmp.Or(path, "/")).
-			WithHint("Give the address itself to a client of the Chrome DevTools Protocol.")
+		err = s.nothingAt(r.Context(), t, path)
 	}
 	if err != nil {
 		s.Fail(w, r, err)
@@ -161,7 +161,7 @@ func (s *Ports) serveCDP(w http.ResponseWriter, r *http.Request, t Target, base 
 // openCDP opens a WebSocket of the browser; the address itself is that of the whole browser.
 func (s *Ports) openCDP(w http.ResponseWriter, r *http.Request, t Target, path string) {
 	if path == "" {
-		v, err := s.cdpVersion(r.Context(), t, func(socket string) string { return socket })
+		v, err := s.cdpVersion(r.Context(), t)
 		if err != nil {
 			s.Fail(w, r, err)
 			return
@@ -169,11 +169,7 @@ func (s *Ports) openCDP(w http.ResponseWriter, r *http.Request, t Target, path s
 		path = v.Socket
 	}
 	if !cdpSocket.MatchString(path) {
-		if _, err := s.cdpVersion(r.Context(), t, func(socket string) string { return socket }); err != nil {
-			s.Fail(w, r, err)
-			return
-		}
-		s.Fail(w, r, bothy.Errorf(bothy.CodeNotFound, "the browser has no WebSocket at %q", path).WithHint("GET …/json/list has those of the pages."))
+		s.Fail(w, r, s.nothingAt(r.Context(), t, path))
 		return
 	}
 	r = r.Clone(r.Context())
@@ -182,16 +178,25 @@ func (s *Ports) openCDP(w http.ResponseWriter, r *http.Request, t Target, path s
 	s.ShowPort(w, r, t)
 }
 
-func (s *Ports) cdpVersion(ctx context.Context, t Target, outside func(socket string) string) (*cdpVersion, error) {
+// nothingAt is the error for a path that a browser's address does not have, if there is a browser at all.
+func (s *Ports) nothingAt(ctx context.Context, t Target, path string) error {
+	if _, err := s.cdpVersion(ctx, t); err != nil {
+		return err
+	}
+	return bothy.Errorf(bothy.CodeNotFound, "a browser's address has /json/version, /json/list and the WebSockets named there, and not %s", cmp.Or(path, "/")).
+		WithHint("Give the address itself to a client of the Chrome DevTools Protocol.")
+}
+
+// cdpVersion asks the browser what it is. Of the address of its WebSocket only the path is kept.
+func (s *Ports) cdpVersion(ctx context.Context, t Target) (*cdpVersion, error) {
 	v := &cdpVersion{}
 	if err := s.askCDP(ctx, t, "/json/version", v); err != nil {
 		return nil, err
 	}
-	socket := socketPath(v.Socket)
-	if !strings.HasPrefix(socket, "/devtools/browser/") {
+	v.Socket = socketPath(v.Socket)
+	if !strings.HasPrefix(v.Socket, "/devtools/browser/") {
 		return nil, noBrowser(t)
 	}
-	v.Socket = outside(socket)
 	return v, nil
 }
 

@@ -99,7 +99,7 @@ func (s *Ports) createLink(ctx context.Context, in *linkInput) (*openapi.Answer[
 	}
 	t := Target{Sandbox: in.ID, Port: uint16(in.Body.Port)}
 	if in.Body.Kind == bothy.LinkCDP {
-		if _, err := s.cdpVersion(ctx, t, func(socket string) string { return socket }); err != nil {
+		if _, err := s.cdpVersion(ctx, t); err != nil {
 			return nil, err
 		}
 	}

@@ -20,7 +20,7 @@ class AsyncBrowser:
         return f"<{type(self).__name__} in {self._sandbox.id}>"
 
     async def cdp_url(self, *, expires_seconds: int | None = None) -> str:
-        """Return an address for Playwright, browser-use and other clients, of the form ``http://…``.
+        """Return an address for Playwright and other clients, of the form ``http://…``.
 
         Anyone who has it can control the browser, without a key, until it ends.
         :class:`ConflictError` says that no browser runs in the sandbox.
