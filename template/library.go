@@ -331,7 +331,7 @@ func notFound(name string, in []*Library) error {
 	}
 	there := cmp.Or(strings.Join(names, ", "), "none")
 	e := bothy.Errorf(bothy.CodeTemplateNotFound, "there is no template %s; there is: %s", name, there)
-	if slices.Contains(templates.Names(), name) {
+	if slices.Contains(templates.Names(), name) || name == "browser" {
 		return e.WithHint("Take it from an exported file on the server's host, in seconds (bothy template pull FILE), or build it, in a minute or two (bothy template build %s).", name)
 	}
 	return e.WithHint("Built in are %s (bothy template build NAME); an image becomes one by bothy template import IMAGE %s.", strings.Join(templates.Names(), ", "), name)
