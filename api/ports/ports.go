@@ -118,7 +118,8 @@ func (s *Ports) serveStream(w http.ResponseWriter, r *http.Request, conn net.Con
 	ctx, cancel := s.Following(r.Context())
 	defer cancel()
 	ws.SetReadLimit(middleware.MaxFrame)
-	if carry(ctx, ws, conn) {
+	// The end of a key also ends the connection, whose end may be noticed first.
+	if carry(ctx, ws, conn) && ctx.Err() == nil {
 		_ = ws.Close(websocket.StatusNormalClosure, "")
 	}
 	s.Leave(ctx, ws)

@@ -192,6 +192,7 @@ func (d *driver) run(code string, quiet bool, fn func(Output) error) (Result, er
 				outputs.drain(fn, quiet)
 				return res, errDied
 			}
+			continue // nothing came
 		case <-late:
 			outputs.marks = 2
 			continue
