@@ -61,14 +61,18 @@ func (s *Service) EmitEvent(ctx context.Context, typ, project, sandbox string, d
 	s.ledger.EmitFor(ctx, typ, sandbox, project, data)
 }
 
-// giveBudget makes a new sandbox the root of a tree with its own budget, or part of the tree of
-// its parent. It is called before anything is started.
-func (s *Service) giveBudget(ctx context.Context, sb *store.Sandbox, amount float64, from string) error {
-	if amount != 0 && from != "" {
-		return invalid("the sandbox counts against the budget of its ancestor, sandbox %s", from).
+// joinBudget makes a sandbox part of the tree with this root, if any, for a request with a budget.
+func joinBudget(sb *store.Sandbox, amount float64, root string) error {
+	if amount != 0 && root != "" {
+		return invalid("the sandbox counts against the budget of its ancestor, sandbox %s", root).
 			WithHint("Omit budget, or change that sandbox's budget.")
 	}
-	sb.BudgetRoot = from
+	sb.BudgetRoot = root
+	return nil
+}
+
+// giveBudget makes a sandbox that is about to start the root of a tree with its own budget, if any.
+func (s *Service) giveBudget(ctx context.Context, sb *store.Sandbox, amount float64) error {
 	if amount == 0 {
 		return nil
 	}

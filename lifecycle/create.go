@@ -3,22 +3,12 @@ package lifecycle
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"maps"
 	"time"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/internal/cleanup"
-	"github.com/bothy-dev/bothy/internal/failpoint"
-	"github.com/bothy-dev/bothy/lifecycle/admission"
-	"github.com/bothy-dev/bothy/lifecycle/instance"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
-)
-
-const (
-	// assignTimeout is how long assigning a ready machine may take. Then it is discarded.
-	assignTimeout = 10 * time.Second
 )
 
 // Create creates a sandbox; see bothy.SandboxService.
@@ -51,32 +41,20 @@ func (s *Service) Create(ctx context.Context, req bothy.SandboxCreate) (made *bo
 	if err := s.room(); err != nil {
 		return nil, err
 	}
+	c := &launch{secrets: req.Secrets, budget: req.Budget}
+	defer c.held.Run()
 	if req.SnapshotID != "" {
-		return s.createFrom(ctx, req)
+		err = s.planFromSnapshot(ctx, c, req)
+	} else {
+		err = s.planFromTemplate(ctx, c, caller.ProjectID, req)
 	}
-	asked := req
-	engine, err := s.engines.Choose(ctx, req.Engine, req.RequireAcceleration)
 	if err != nil {
 		return nil, err
 	}
-	req.Engine = engine.Info().Name
-	sb, err := s.newSandbox(ctx, req)
-	if err != nil {
+	if err := s.launch(ctx, c); err != nil {
 		return nil, err
 	}
-	sb.ProjectID = caller.ProjectID
-	if err := s.allow(ctx, sb); err != nil {
-		return nil, err
-	}
-	t, err := s.o.Templates.LookupFor(ctx, sb.ProjectID, sb.Template)
-	if err != nil {
-		return nil, err
-	}
-	if t.Memory != nil && (asked.Engine == "" || asked.Engine == t.Memory.Engine) {
-		return s.createFromMemory(ctx, sb.ProjectID, asked, t)
-	}
-	sb.TemplateDigest = t.Digest
-	return s.createOf(ctx, sb, t, "", req, func() (*instance.Instance, error) { return s.startNew(ctx, sb, t) })
+	return c.sb.Public(), nil
 }
 
 // madeBefore returns the sandbox that was created by an earlier attempt at the same request, whose
@@ -115,14 +93,10 @@ func (s *Service) CheckCreate(ctx context.Context, req bothy.SandboxCreate) erro
 		_, err := s.findSnapshot(ctx, req.SnapshotID, bothy.ScopeSandboxesWrite)
 		return err
 	}
-	if _, err := s.engines.Choose(ctx, req.Engine, req.RequireAcceleration); err != nil {
-		return err
-	}
-	sb, err := s.newSandbox(ctx, req)
+	sb, err := s.newSandbox(ctx, caller.ProjectID, req)
 	if err != nil {
 		return err
 	}
-	sb.ProjectID = caller.ProjectID
 	if err := s.machines.SealSecrets(sb, req.Secrets); err != nil {
 		return err
 	}
@@ -133,95 +107,61 @@ func (s *Service) CheckCreate(ctx context.Context, req bothy.SandboxCreate) erro
 	return err
 }
 
-// createOf creates a sandbox that its project's plan allows. It takes a ready machine, restored
-// from the given memory snapshot if any, or starts one.
-//
-// A sandbox that gets a ready machine need not be stored in advance: if the server dies, the
-// next one finds a machine without an owner.
-func (s *Service) createOf(ctx context.Context, sb *store.Sandbox, t *store.Template, memory string, req bothy.SandboxCreate, start func() (*instance.Instance, error)) (*bothy.Sandbox, error) {
-	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
-	if err != nil {
-		return nil, err
+// planFromTemplate plans a sandbox of a template, which may have memory.
+func (s *Service) planFromTemplate(ctx context.Context, c *launch, project string, req bothy.SandboxCreate) (err error) {
+	if c.sb, err = s.newSandbox(ctx, project, req); err != nil {
+		return err
 	}
-	defer reservation.Release()
-	var undo cleanup.Stack
-	defer undo.Run()
-	s.warm.Asked(sb, t, memory, true)
-	claimed := s.warm.Claim(sb, memory)
-	if claimed != nil {
-		undo.Add(func() { s.warm.Discard(claimed) })
-		sb.ID = claimed.ID
-	}
-	if err := s.machines.SealSecrets(sb, req.Secrets); err != nil {
-		return nil, err
-	}
-	if err := s.giveBudget(ctx, sb, req.Budget, ""); err != nil {
-		return nil, err
-	}
-	undo.Add(func() { s.dropBudget(context.WithoutCancel(ctx), sb) })
-	unlock := s.ledger.Lock(sb.ID)
-	defer unlock()
-	if claimed == nil {
-		if err := s.ledger.Transition(ctx, sb, bothy.StateStarting); err != nil {
-			return nil, err
+	c.ready = true
+	c.find = func() (err error) {
+		if c.t, err = s.o.Templates.LookupFor(ctx, project, c.sb.Template); err != nil {
+			return err
 		}
+		if m := c.t.Memory; m != nil && (req.Engine == "" || req.Engine == m.Engine) {
+			return s.planFromMemory(ctx, c, req, c.t)
+		}
+		c.sb.TemplateDigest = c.t.Digest
+		return nil
 	}
-	undo.Release()
-	l, err := s.assignOrStart(ctx, sb, t, memory, claimed, start)
-	return s.created(ctx, sb, l, err, reservation)
+	return nil
 }
 
-// created records that a new sandbox runs, or why its start failed.
-func (s *Service) created(ctx context.Context, sb *store.Sandbox, l *instance.Instance, err error, r *admission.Reservation) (*bothy.Sandbox, error) {
-	if isPlanExceeded(err) {
-		s.dropBudget(context.WithoutCancel(ctx), sb) // no sandbox was created
-		return nil, err
+// planFromMemory plans a sandbox of a template with memory, whose size it has.
+func (s *Service) planFromMemory(ctx context.Context, c *launch, req bothy.SandboxCreate, t *store.Template) error {
+	sb, from := c.sb, t.Memory
+	if err := s.openFor(ctx, c, from.SnapshotID); err != nil {
+		return bothy.Errorf(bothy.CodeTemplateInvalid, "the memory snapshot of the template %s is missing or damaged", t.Ref()).
+			WithHint("Create it again: bothy template create --memory --from SANDBOX %s.", t.Ref()).Because(err)
 	}
-	if err != nil {
-		err = s.startFault(err)
-		s.startFailed(context.WithoutCancel(ctx), sb, err)
-		return nil, err
+	if req.Size != "" || req.MemoryMB != 0 && req.MemoryMB != from.MemoryMB || req.DiskMB != 0 && req.DiskMB != from.DiskMB {
+		return invalid("the processes of template %s need %d MB of memory and %d MB of disk", t.Ref(), from.MemoryMB, from.DiskMB).
+			WithHint("Omit size, memory_mb and disk_mb, or create a template without memory.")
 	}
-	l.Fresh = sb.Resumed == nil
-	s.track(l, sb, r)
-	s.ledger.Emit(ctx, bothy.EventSandboxCreated, sb, map[string]string{"template": sb.Template})
-	return sb.Public(), nil
-}
-
-// allow returns an error if a new sandbox exceeds its project's budget or plan, and counts it
-// against the plan's rate.
-func (s *Service) allow(ctx context.Context, sb *store.Sandbox) error {
+	m := c.from.m
+	sb.CPU, sb.MemoryMB, sb.DiskMB = cmp.Or(req.CPU, from.CPU), from.MemoryMB, from.DiskMB
+	sb.Template, sb.TemplateDigest, sb.Engine = t.Ref(), m.Sandbox.TemplateDigest, m.Engine
 	if err := s.allowSize(ctx, sb); err != nil {
 		return err
 	}
-	return s.admission.CheckRate(ctx, sb.ProjectID)
+	s.sees(sb, m)
+	c.memory = from.SnapshotID
+	var err error
+	c.t, err = s.templateOf(ctx, sb.ProjectID, m.Sandbox.Template, m.Sandbox.TemplateDigest)
+	return err
 }
 
-// allowSize is allow without the rate.
-func (s *Service) allowSize(ctx context.Context, sb *store.Sandbox) error {
-	if err := s.o.Meter.Allow(sb); err != nil {
-		return err
-	}
-	if err := s.admission.Check(ctx, &sb.Sandbox); err != nil {
-		return err
-	}
-	return s.checkRoomToPause(ctx, sb)
-}
-
-// createFrom creates a sandbox from a snapshot. It has the snapshot's size.
-func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bothy.Sandbox, error) {
+// planFromSnapshot plans a sandbox from a snapshot, whose size it has.
+func (s *Service) planFromSnapshot(ctx context.Context, c *launch, req bothy.SandboxCreate) error {
 	n, err := s.findSnapshot(ctx, req.SnapshotID, bothy.ScopeSandboxesWrite)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	dir, m, done, err := s.openSnapshot(ctx, n.ID)
-	if err != nil {
-		return nil, err
+	if err := s.openFor(ctx, c, n.ID); err != nil {
+		return err
 	}
-	defer done()
-	o := m.Sandbox
+	m, o := c.from.m, c.from.m.Sandbox
 	if req.Template != "" && req.Template != o.Template {
-		return nil, invalid("snapshot %s is of template %q, not %q", n.ID, o.Template, req.Template).
+		return invalid("snapshot %s is of template %q, not %q", n.ID, o.Template, req.Template).
 			WithHint("Omit template when snapshot_id is given.")
 	}
 	// On another engine only the files are restored.
@@ -229,38 +169,24 @@ func (s *Service) createFrom(ctx context.Context, req bothy.SandboxCreate) (*bot
 		req.Engine = m.Engine
 	}
 	req.RequireAcceleration = req.RequireAcceleration || o.Accelerated && req.Engine == m.Engine
-	engine, err := s.engines.Choose(ctx, req.Engine, req.RequireAcceleration)
-	if err != nil {
-		return nil, err
-	}
-	req.Template, req.Engine, req.Size = o.Template, engine.Info().Name, ""
 	if (req.MemoryMB != 0 && req.MemoryMB != o.MemoryMB) || (req.DiskMB != 0 && req.DiskMB != o.DiskMB) {
-		return nil, invalid("a sandbox from snapshot %s has %d MB of memory and %d MB of disk", n.ID, o.MemoryMB, o.DiskMB).
+		return invalid("a sandbox from snapshot %s has %d MB of memory and %d MB of disk", n.ID, o.MemoryMB, o.DiskMB).
 			WithHint("Omit memory_mb and disk_mb when snapshot_id is given.")
 	}
-	req.MemoryMB, req.DiskMB = o.MemoryMB, o.DiskMB
+	req.Template, req.Size, req.MemoryMB, req.DiskMB = o.Template, "", o.MemoryMB, o.DiskMB
 	s.inherit(&req, o)
 	if err := s.checkHostLabels(req.HostLabels); err != nil {
-		return nil, err
+		return err
 	}
-	sb, err := s.newSandbox(ctx, req)
+	sb, err := s.newSandbox(ctx, n.ProjectID, req)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	sb.ProjectID, sb.TemplateDigest = n.ProjectID, o.TemplateDigest
+	sb.TemplateDigest = o.TemplateDigest
 	sb.ParentSnapshotID, sb.HeadSnapshotID = n.ID, n.ID
 	sb.ParentSandboxID, sb.ForkedAt = n.SandboxID, &n.CreatedAt
-	if err := s.machines.SealSecrets(sb, req.Secrets); err != nil {
-		return nil, err
-	}
-	if err := s.giveBudget(ctx, sb, req.Budget, s.rootOf(ctx, n)); err != nil {
-		return nil, err
-	}
-	if err := s.startCopy(ctx, sb, checking(ctx, dir, m)); err != nil {
-		s.dropBudget(context.WithoutCancel(ctx), sb)
-		return nil, err
-	}
-	return sb.Public(), nil
+	c.sb, c.data = sb, parentsOf(sb)
+	return joinBudget(sb, req.Budget, s.rootOf(ctx, n))
 }
 
 // inherit gives a new sandbox the settings of the one that a snapshot was taken of, except those
@@ -291,224 +217,4 @@ func (s *Service) inherit(req *bothy.SandboxCreate, o snapshot.Origin) {
 	if req.HostLabels == nil && s.o.Cluster.Shared() {
 		req.HostLabels = o.HostLabels
 	}
-}
-
-func (s *Service) startFailed(ctx context.Context, sb *store.Sandbox, cause error) {
-	s.log.Warn("sandbox did not start", "sandbox", sb.ID, "error", cause)
-	s.dropBudget(ctx, sb)
-	x := bothy.Exit{Reason: bothy.EndError, Detail: bothy.AsError(cause).Detail}
-	if err := s.ledger.End(ctx, sb, x); err != nil {
-		s.log.Error("cannot record a failed start", "sandbox", sb.ID, "error", err)
-	}
-}
-
-// assignOrStart starts a new sandbox the fastest way that works.
-func (s *Service) assignOrStart(ctx context.Context, sb *store.Sandbox, t *store.Template, memory string, claimed *instance.Instance, start func() (*instance.Instance, error)) (*instance.Instance, error) {
-	if claimed == nil {
-		return start()
-	}
-	if memory == "" {
-		s.sees(sb, nil)
-	} else {
-		sb.Resumed = &bothy.Resumed{SnapshotID: memory, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
-	}
-	l, err := s.assign(ctx, sb, t, claimed)
-	if err == nil || ctx.Err() != nil || isPlanExceeded(err) || bothy.ErrorCode(s.startFault(err)) == bothy.CodeDiskFull {
-		return l, err
-	}
-	s.log.Warn("cannot assign a ready machine; starting another one", "sandbox", sb.ID, "error", err)
-	sb.Resumed = nil
-	if err := s.ledger.Transition(ctx, sb, bothy.StateStarting); err != nil {
-		return nil, err
-	}
-	return start()
-}
-
-// startNew restores a machine from a golden snapshot, or boots one.
-func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *store.Template) (*instance.Instance, error) {
-	s.warm.Asked(sb, t, "", false)
-	s.sees(sb, nil)
-	if g := s.warm.Golden(sb); g != nil {
-		l, err := s.startMachine(ctx, sb, t, g.Key, func(ctx context.Context) (bothy.Machine, error) {
-			return s.warm.RestoreGolden(ctx, sb, t, g)
-		})
-		if err == nil || ctx.Err() != nil {
-			return l, err
-		}
-		s.warm.GoldenFailed(ctx, sb, g, err)
-	}
-	return s.startMachine(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
-		return s.engines.Get(sb.Engine).Start(ctx, s.machines.MachineSpec(sb, t))
-	})
-}
-
-// assign turns a ready machine into this sandbox. If that fails, the machine is destroyed.
-func (s *Service) assign(ctx context.Context, sb *store.Sandbox, t *store.Template, l *instance.Instance) (*instance.Instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, assignTimeout))
-	defer cancel()
-	var undo cleanup.Stack
-	defer undo.Run()
-	undo.Add(func() { s.warm.Discard(l) })
-	release, err := s.machines.Wake(l)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	l.Project, l.Limits = sb.ProjectID, instance.LimitsOf(sb)
-	if err := s.machines.GiveSecrets(l.Gateway, sb); err != nil {
-		return nil, err
-	}
-	if err := s.activate(ctx, l, sb, t, instance.NewSteps()); err != nil {
-		return nil, err
-	}
-	undo.Release()
-	return l, nil
-}
-
-// startMachine starts a machine, attaches to it, gives it its identity, and stores the sandbox
-// as running. key is the key that the guest already has, if any. On failure the machine is
-// destroyed and the stored sandbox is unchanged.
-func (s *Service) startMachine(ctx context.Context, sb *store.Sandbox, t *store.Template, key string, start func(context.Context) (bothy.Machine, error)) (*instance.Instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.engines.Patience(sb.Engine, instance.StartTimeout))
-	defer cancel()
-	var undo cleanup.Stack
-	defer undo.Run()
-
-	took := instance.NewSteps()
-	m, err := start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	undo.Add(func() { s.machines.Destroy(m) })
-	took.Lap("engine")
-	if err := failpoint.Hit("lifecycle.started"); err != nil {
-		return nil, err
-	}
-	l, err := s.machines.Attach(ctx, sb, m, key)
-	if err != nil {
-		return nil, err
-	}
-	undo.Add(l.Detach)
-	took.Lap("cable")
-	if err := s.activate(ctx, l, sb, t, took); err != nil {
-		return nil, err
-	}
-	undo.Release()
-	return l, nil
-}
-
-// activate gives an attached machine the sandbox's identity, and stores the sandbox as running.
-func (s *Service) activate(ctx context.Context, l *instance.Instance, sb *store.Sandbox, t *store.Template, took *instance.Steps) error {
-	if err := s.machines.Identify(ctx, l, sb, t, took); err != nil {
-		return instance.StartError(l.Machine, err)
-	}
-	if err := failpoint.Hit("lifecycle.adopted"); err != nil {
-		return err
-	}
-	if err := l.Limit(ctx); err != nil {
-		return err
-	}
-	took.Lap("limits")
-	now := s.clock.Now().UTC()
-	sb.StartedAt = &now
-	sb.ExpiresAt = expiry(now, sb.TimeoutSeconds)
-	sb.EngineState = l.Machine.State()
-	sb.StopResuming()
-	info := s.engines.Get(sb.Engine).Info()
-	sb.Acceleration, sb.Kernel = info.Acceleration, info.Kernel
-	sb.MeterState = s.o.Meter.Starting(ctx, sb, l.Reading)
-	if err := s.ledger.Transition(ctx, sb, bothy.StateRunning); err != nil {
-		return err
-	}
-	took.Lap("store")
-	s.log.LogAttrs(ctx, slog.LevelInfo, "sandbox is running", slog.String("sandbox", sb.ID), took.Attr())
-	return nil
-}
-
-// startCopy starts one sandbox from a snapshot. A copy that does not adopt its own identity is
-// destroyed.
-func (s *Service) startCopy(ctx context.Context, c *store.Sandbox, from *frozen) error {
-	if err := s.room(); err != nil {
-		return err
-	}
-	if err := s.allow(ctx, c); err != nil {
-		return err
-	}
-	reservation, err := s.admission.Reserve(ctx, c.ProjectID)
-	if err != nil {
-		return err
-	}
-	defer reservation.Release()
-	unlock := s.ledger.Lock(c.ID)
-	defer unlock()
-	if err := s.ledger.Transition(ctx, c, bothy.StateStarting); err != nil {
-		return err
-	}
-	l, err := s.startFrom(ctx, c, from)
-	if err != nil {
-		err = s.startFault(err)
-		s.startFailed(context.WithoutCancel(ctx), c, err)
-		return err
-	}
-	s.track(l, c, reservation)
-	s.ledger.Emit(ctx, bothy.EventSandboxCreated, c, map[string]string{"template": c.Template, "parent_snapshot_id": c.ParentSnapshotID, "parent_sandbox_id": c.ParentSandboxID})
-	return nil
-}
-
-// createFromMemory creates a sandbox from a template with memory. It is already counted against
-// the plan's rate.
-func (s *Service) createFromMemory(ctx context.Context, project string, req bothy.SandboxCreate, t *store.Template) (*bothy.Sandbox, error) {
-	from := t.Memory
-	dir, m, done, err := s.openSnapshot(ctx, from.SnapshotID)
-	if err != nil {
-		return nil, bothy.Errorf(bothy.CodeTemplateInvalid, "the memory snapshot of the template %s is missing or damaged", t.Ref()).
-			WithHint("Create it again: bothy template create --memory --from SANDBOX %s.", t.Ref()).Because(err)
-	}
-	defer done()
-	if req.Size != "" || req.MemoryMB != 0 && req.MemoryMB != from.MemoryMB || req.DiskMB != 0 && req.DiskMB != from.DiskMB {
-		return nil, invalid("the processes of template %s need %d MB of memory and %d MB of disk", t.Ref(), from.MemoryMB, from.DiskMB).
-			WithHint("Omit size, memory_mb and disk_mb, or create a template without memory.")
-	}
-	req.MemoryMB, req.DiskMB, req.Template, req.Engine = from.MemoryMB, from.DiskMB, t.Ref(), m.Engine
-	if req.CPU == 0 {
-		req.CPU = from.CPU
-	}
-	sb, err := s.newSandbox(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	sb.ProjectID, sb.TemplateDigest = project, m.Sandbox.TemplateDigest
-	if err := s.allowSize(ctx, sb); err != nil {
-		return nil, err
-	}
-	files, err := s.templateOf(ctx, sb.ProjectID, m.Sandbox.Template, m.Sandbox.TemplateDigest)
-	if err != nil {
-		return nil, err
-	}
-	s.sees(sb, m)
-	return s.createOf(ctx, sb, files, from.SnapshotID, req, func() (*instance.Instance, error) { return s.startFrom(ctx, sb, checking(ctx, dir, m)) })
-}
-
-// startFrom wakes a machine from a snapshot.
-func (s *Service) startFrom(ctx context.Context, sb *store.Sandbox, from *frozen) (*instance.Instance, error) {
-	t, err := s.templateOf(ctx, sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
-	if err != nil {
-		return nil, err
-	}
-	s.warm.Asked(sb, t, "", false)
-	before := sb.Resumed
-	l, err := s.startMachine(ctx, sb, t, from.m.GuestKey, func(ctx context.Context) (bothy.Machine, error) {
-		machine, how, err := s.restore(ctx, sb, t, from)
-		sb.Resumed = how
-		if how != nil && how.Kind == bothy.SnapshotMemory {
-			s.sees(sb, from.m)
-		} else {
-			s.sees(sb, nil)
-		}
-		return machine, err
-	})
-	if err != nil {
-		sb.Resumed = before
-	}
-	return l, err
 }

@@ -180,7 +180,7 @@ func (s *Service) startCopies(ctx context.Context, copies []*store.Sandbox, from
 			if failed {
 				return
 			}
-			err := s.startCopy(ctx, c, from)
+			err := s.launch(ctx, &launch{sb: c, from: from, data: parentsOf(c)})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -198,6 +198,11 @@ func (s *Service) startCopies(ctx context.Context, copies []*store.Sandbox, from
 		undo.Release()
 	}
 	return first
+}
+
+// parentsOf is what the event of a copy tells of its origin.
+func parentsOf(c *store.Sandbox) map[string]string {
+	return map[string]string{"parent_snapshot_id": c.ParentSnapshotID, "parent_sandbox_id": c.ParentSandboxID}
 }
 
 // endFork records that all copies of a fork are started. Until then they end with the server, see

@@ -12,11 +12,15 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// newSandbox turns a request into a sandbox, with defaults filled in.
-func (s *Service) newSandbox(ctx context.Context, req bothy.SandboxCreate) (*store.Sandbox, error) {
+// newSandbox turns a request into a sandbox, with its engine chosen and defaults filled in.
+func (s *Service) newSandbox(ctx context.Context, project string, req bothy.SandboxCreate) (*store.Sandbox, error) {
+	engine, err := s.engines.Choose(ctx, req.Engine, req.RequireAcceleration)
+	if err != nil {
+		return nil, err
+	}
 	sb := &store.Sandbox{
 		Sandbox: bothy.Sandbox{
-			ID: instance.NewID("sbx"), Name: req.Name, Template: req.Template, Engine: req.Engine,
+			ID: instance.NewID("sbx"), ProjectID: project, Name: req.Name, Template: req.Template, Engine: engine.Info().Name,
 			CPU: req.CPU, MemoryMB: req.MemoryMB, DiskMB: req.DiskMB,
 			OnTimeout: req.OnTimeout, IdleSeconds: req.IdleSeconds, AutoResume: req.AutoResume, OnHostLoss: req.OnHostLoss, CheckpointSeconds: req.CheckpointSeconds,
 			Env: maps.Clone(req.Env), Metadata: maps.Clone(req.Metadata),

@@ -16,38 +16,15 @@ func (s *Service) StartFrom(ctx context.Context, req bothy.SandboxCreate, t *sto
 	if err != nil {
 		return nil, err
 	}
-	if err := s.room(); err != nil {
-		return nil, err
-	}
-	engine, err := s.engines.Choose(ctx, req.Engine, req.RequireAcceleration)
+	sb, err := s.newSandbox(bothy.WithOnce(ctx, nil), caller.ProjectID, req) // the key is of what is built
 	if err != nil {
 		return nil, err
 	}
-	req.Engine = engine.Info().Name
-	sb, err := s.newSandbox(bothy.WithOnce(ctx, nil), req) // the key is of what is built
-	if err != nil {
+	sb.TemplateDigest = t.Digest
+	if err := s.launch(ctx, &launch{sb: sb, t: t, boot: true, files: files}); err != nil {
 		return nil, err
 	}
-	sb.ProjectID, sb.TemplateDigest = caller.ProjectID, t.Digest
-	if err := s.allow(ctx, sb); err != nil {
-		return nil, err
-	}
-	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
-	if err != nil {
-		return nil, err
-	}
-	defer reservation.Release()
-	unlock := s.ledger.Lock(sb.ID)
-	defer unlock()
-	if err := s.ledger.Transition(ctx, sb, bothy.StateStarting); err != nil {
-		return nil, err
-	}
-	l, err := s.startMachine(ctx, sb, t, "", func(ctx context.Context) (bothy.Machine, error) {
-		spec := s.machines.MachineSpec(sb, t)
-		spec.FilesTar = files
-		return s.engines.Get(sb.Engine).Start(ctx, spec)
-	})
-	return s.created(ctx, sb, l, err, reservation)
+	return sb.Public(), nil
 }
 
 // SaveFiles writes a running sandbox's changes to its root file system to a file of the host,
