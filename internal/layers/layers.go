@@ -1,5 +1,5 @@
 // Package layers holds the rule of which package may import which. Its test compares the rule
-// with the output of `go list`, from which the picture in docs/architecture.md is also made.
+// with the output of `go list`, and draws it.
 package layers
 
 import (
