@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 )
@@ -177,4 +178,58 @@ type NetworkService interface {
 	// NetworkLog returns the decisions since a time, oldest first, and, with
 	// follow, calls fn for new ones until ctx ends.
 	NetworkLog(ctx context.Context, id string, since time.Time, follow bool, fn func(NetworkDecision) error) error
+}
+
+// PortService reaches servers inside sandboxes.
+type PortService interface {
+	// DialPort connects to a TCP port of a sandbox, also when the server there
+	// listens on the sandbox's own loopback only. CodeConflict means that
+	// nothing listens.
+	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
+}
+
+// PortDialer is implemented by a Guest that can connect to servers on the
+// sandbox's loopback.
+type PortDialer interface {
+	DialPort(ctx context.Context, port uint16) (net.Conn, error)
+}
+
+// SSHRequest asks for a connection to the SSH server of a sandbox.
+type SSHRequest struct {
+	// User is whom sessions run as; the sandbox's own when empty.
+	User string
+	// HostKeySeed is the seed of the server's host key, an Ed25519 key.
+	HostKeySeed []byte
+}
+
+// SSHService reaches the SSH servers of sandboxes.
+type SSHService interface {
+	// DialSSH connects to the SSH server of a sandbox, which asks for no proof of who the caller
+	// is: this call has one.
+	DialSSH(ctx context.Context, id string, req SSHRequest) (net.Conn, error)
+}
+
+// SSHDialer is implemented by a Guest that has an SSH server.
+type SSHDialer interface {
+	DialSSH(ctx context.Context, req SSHRequest) (net.Conn, error)
+}
+
+// OwnedGateway is implemented by a Gateway that shares something among
+// projects.
+type OwnedGateway interface {
+	// SetOwner tells which project owns the sandbox. Until then none does.
+	SetOwner(projectID string)
+}
+
+// SecretKeeper is implemented by a Gateway that inserts secrets into outgoing
+// requests.
+type SecretKeeper interface {
+	// SetSecrets replaces the secrets. CodeInvalid names the one at fault. What
+	// the sandbox sees of them follows from seed, and is the same for two that
+	// are given the same; an empty seed is the sandbox's own.
+	SetSecrets(list []Secret, seed []byte) error
+	// CAPEM is the certificate authority that the sandbox must trust, or nil.
+	CAPEM() []byte
+	// Placeholders is what the sandbox sees, by secret name.
+	Placeholders() map[string]string
 }

@@ -170,3 +170,87 @@ func (i UsageItem) Group(by string) string {
 	}
 	return i.Labels[strings.TrimPrefix(by, UsageByLabel)]
 }
+
+// PlanLimits is what the caller's project may use, and what is in use. A nil
+// limit means no limit.
+type PlanLimits struct {
+	Plan      string   `json:"plan"`
+	Sandboxes InUse    `json:"sandboxes"`
+	Snapshots InUseMB  `json:"snapshots"`
+	Templates InUseMB  `json:"templates"` // the project's own
+	Sandbox   PerLimit `json:"sandbox"`
+	// CreatesPerMinute bounds how quickly sandboxes are made; 0 is no bound.
+	CreatesPerMinute int `json:"creates_per_minute,omitempty"`
+	// Budget is nil where there is none.
+	Budget *BudgetState `json:"budget,omitempty"`
+}
+
+// InUse is a number of things.
+type InUse struct {
+	Limit *int `json:"limit"`
+	Used  int  `json:"used"`
+}
+
+// InUseMB is an amount of storage, in MiB.
+type InUseMB struct {
+	LimitMB *int64 `json:"limit_mb"`
+	UsedMB  int64  `json:"used_mb"`
+}
+
+// PerLimit is what one sandbox may have at most.
+type PerLimit struct {
+	CPU            float64 `json:"cpu"`
+	MemoryMB       int     `json:"memory_mb"`
+	DiskMB         int     `json:"disk_mb"`
+	TimeoutSeconds int     `json:"timeout_seconds"`
+	// NoTimeout is true if a sandbox may have none, requested with 0.
+	NoTimeout bool          `json:"no_timeout"`
+	Networks  []NetworkMode `json:"networks"`
+}
+
+// LimitsService tells callers how far they may go.
+type LimitsService interface {
+	Limits(ctx context.Context) (*PlanLimits, error)
+}
+
+// Metrics is what a sandbox uses now.
+type Metrics struct {
+	Time time.Time `json:"time"`
+	// CPUCount is how many processors the sandbox may use, and CPUSeconds what
+	// it has used since it was started or last resumed.
+	CPUCount         float64 `json:"cpu_count"`
+	CPUSeconds       float64 `json:"cpu_seconds"`
+	MemoryBytes      int64   `json:"memory_bytes"`
+	MemoryLimitBytes int64   `json:"memory_limit_bytes"`
+	DiskBytes        int64   `json:"disk_bytes"`
+	DiskLimitBytes   int64   `json:"disk_limit_bytes"`
+	Processes        int     `json:"processes"`
+	NetworkCounters
+	// HeldAwakeBy says what keeps an idle_seconds sandbox from being paused:
+	// "command", "request", "connection", "terminal" or "cpu". Empty means that it is idle,
+	// for IdleForSeconds.
+	HeldAwakeBy    []string `json:"held_awake_by,omitempty"`
+	IdleForSeconds float64  `json:"idle_for_seconds,omitempty"`
+}
+
+// SandboxMetrics is the latest measurement of a sandbox.
+type SandboxMetrics struct {
+	SandboxID string `json:"sandbox_id"`
+	// CPUUsed is how many processors the sandbox has used on average since the
+	// measurement before; nil at the first.
+	CPUUsed *float64 `json:"cpu_used"`
+	Metrics
+}
+
+// MetricsService tells what sandboxes use.
+type MetricsService interface {
+	Metrics(ctx context.Context, id string) (*Metrics, error)
+	// MetricsHistory returns the measurements taken every ten seconds between two
+	// times, oldest first; a zero time is no limit. At most half an hour is kept, in
+	// memory, since the sandbox was last started or resumed, or the server was
+	// started. There are none for a sandbox that is not running.
+	MetricsHistory(ctx context.Context, id string, from, to time.Time) ([]*Metrics, error)
+	// LatestMetrics returns the latest of these of every sandbox of the project that
+	// runs and was measured.
+	LatestMetrics(ctx context.Context) ([]*SandboxMetrics, error)
+}
