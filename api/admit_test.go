@@ -13,8 +13,8 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/api/apitest"
+	"github.com/bothy-dev/bothy/api/inflight"
 	"github.com/bothy-dev/bothy/api/middleware"
-	"github.com/bothy-dev/bothy/inflight"
 )
 
 // within gives a server low limits, beyond which requests are refused at once.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy/api/apitest"
-	"github.com/bothy-dev/bothy/inflight"
+	"github.com/bothy-dev/bothy/api/inflight"
 )
 
 // When all connections are in use, a new one is refused with a reason, except for the operator's. When

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/session"
+	"github.com/bothy-dev/bothy/access/session"
 )
 
 // Anyone may send a login, so the server reads only as much of it as a key has.

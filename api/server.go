@@ -15,12 +15,12 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/access/session"
+	"github.com/bothy-dev/bothy/api/inflight"
 	"github.com/bothy-dev/bothy/api/middleware"
 	"github.com/bothy-dev/bothy/api/openapi"
 	"github.com/bothy-dev/bothy/api/ports"
 	"github.com/bothy-dev/bothy/api/rest"
-	"github.com/bothy-dev/bothy/inflight"
-	"github.com/bothy-dev/bothy/session"
 )
 
 //go:generate go test -run ^TestDocumentFile$ . -update

@@ -16,12 +16,12 @@ import (
 	"github.com/bothy-dev/bothy/store"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/access/vault"
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/engine/fake"
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store/sqlite"
-	"github.com/bothy-dev/bothy/vault"
 )
 
 // world is a host with a server, which can be killed and replaced by another while the host stays.

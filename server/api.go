@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bothy-dev/bothy/access/certs"
 	"github.com/bothy-dev/bothy/api"
-	"github.com/bothy-dev/bothy/certs"
 )
 
 // apiConfig returns the API's settings, and opens the TLS certificates they name.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/access/vault"
 	blobdir "github.com/bothy-dev/bothy/blob/dir"
 	"github.com/bothy-dev/bothy/blob/s3"
 	"github.com/bothy-dev/bothy/config"
@@ -21,7 +22,6 @@ import (
 	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/telemetry"
-	"github.com/bothy-dev/bothy/vault"
 )
 
 const (

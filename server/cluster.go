@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/access/vault"
 	"github.com/bothy-dev/bothy/api/middleware"
 	"github.com/bothy-dev/bothy/cluster"
 	"github.com/bothy-dev/bothy/config"
@@ -30,7 +31,6 @@ import (
 	"github.com/bothy-dev/bothy/mcp"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/telemetry"
-	"github.com/bothy-dev/bothy/vault"
 )
 
 // refreshEvery is how often this host reads what other hosts have changed: keys, plans and

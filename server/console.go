@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/bothy-dev/bothy/access/session"
 	"github.com/bothy-dev/bothy/api"
 	"github.com/bothy-dev/bothy/console"
-	"github.com/bothy-dev/bothy/session"
 )
 
 // withLogins adds browser sessions to the API's services.

@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bothy-dev/bothy/api/inflight"
 	"github.com/bothy-dev/bothy/engine/cgroup"
-	"github.com/bothy-dev/bothy/inflight"
 	"github.com/bothy-dev/bothy/store"
 	"github.com/bothy-dev/bothy/telemetry"
 )

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/access/vault"
 	"github.com/bothy-dev/bothy/lifecycle"
 	"github.com/bothy-dev/bothy/template"
-	"github.com/bothy-dev/bothy/vault"
 )
 
 // membership is all in which a host of a cluster, which is a member, differs from a server that is alone.

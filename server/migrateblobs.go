@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/access/vault"
 	"github.com/bothy-dev/bothy/blob/s3"
 	"github.com/bothy-dev/bothy/config"
-	"github.com/bothy-dev/bothy/vault"
 )
 
 // BlobMigration is the result of MigrateBlobs.

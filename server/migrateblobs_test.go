@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/access/vault"
 	"github.com/bothy-dev/bothy/blob/s3/s3test"
 	"github.com/bothy-dev/bothy/config"
 	"github.com/bothy-dev/bothy/store/sqlite"
-	"github.com/bothy-dev/bothy/vault"
 )
 
 // What one host fetches would be lost to the others.

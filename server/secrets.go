@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/access/vault"
 	"github.com/bothy-dev/bothy/store"
-	"github.com/bothy-dev/bothy/vault"
 	"github.com/bothy-dev/bothy/webhook"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/inflight"
+	"github.com/bothy-dev/bothy/api/inflight"
 )
 
 const (

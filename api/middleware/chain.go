@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/inflight"
-	"github.com/bothy-dev/bothy/session"
+	"github.com/bothy-dev/bothy/access/session"
+	"github.com/bothy-dev/bothy/api/inflight"
 	"github.com/bothy-dev/bothy/store"
 )
 

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/access/session"
 	"github.com/bothy-dev/bothy/api/problem"
-	"github.com/bothy-dev/bothy/session"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/session"
+	"github.com/bothy-dev/bothy/access/session"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 
 // fed are folders whose packages decode what tenants, sandboxes and other servers send. They do
 // so with internal/bounded.
-var fed = []string{"agents", "e2b", "gateway", "openai", "template", "template/apart", "template/build", "template/sbom", "template/tree", "vault", "webhook"}
+var fed = []string{"agents", "e2b", "gateway", "openai", "template", "template/apart", "template/build", "template/sbom", "template/tree", "access/vault", "webhook"}
 
 // excused are what these folders may use in spite of it, each with the reason.
 var excused = map[string]string{

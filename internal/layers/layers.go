@@ -20,8 +20,8 @@ type area struct {
 // areas are in the order in which the picture shows them.
 var areas = []area{
 	{"program", "the program", []string{"cmd/bothy", "cli", "server", "config", "doctor"}},
-	{"doors", "what clients speak to", []string{"api", "api/rest", "api/ports", "api/openapi", "api/middleware", "api/problem", "mcp", "e2b", "openai", "console", "client", "coding"}},
-	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "access", "agents", "audit", "certs", "cluster", "depot", "inflight", "metering", "session", "telemetry", "template", "templates", "vault", "webhook"}},
+	{"doors", "what clients speak to", []string{"api", "api/rest", "api/ports", "api/openapi", "api/middleware", "api/inflight", "api/problem", "mcp", "e2b", "openai", "console", "client", "coding"}},
+	{"services", "services", []string{"lifecycle", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "access", "access/certs", "access/session", "access/vault", "agents", "audit", "cluster", "depot", "metering", "telemetry", "template", "templates", "webhook"}},
 	{"storage", "storage", []string{"store", "blob", "snapshot"}},
 	{"machines", "sandboxes", []string{"engine", "gateway", "guest", "guest/abi", "cmd/sentry", "cmd/guest", "cmd/vminit"}},
 }
@@ -37,16 +37,16 @@ var allowed = map[string][]string{
 		"access", "audit", "client", "coding", "config", "doctor", "engine", "lifecycle/register", "mcp", "server", "snapshot", "template", "templates",
 	},
 	"server": {
-		"access", "agents", "api", "api/middleware", "api/rest", "audit", "blob", "certs", "client", "cluster", "config", "console", "depot", "doctor", "e2b", "engine", "gateway", "guest", "inflight",
-		"lifecycle", "lifecycle/engines", "lifecycle/warm", "mcp", "metering", "openai", "session", "snapshot", "store", "telemetry", "template", "vault", "webhook",
+		"access", "access/certs", "access/session", "access/vault", "agents", "api", "api/inflight", "api/middleware", "api/rest", "audit", "blob", "client", "cluster", "config", "console", "depot", "doctor", "e2b", "engine", "gateway", "guest",
+		"lifecycle", "lifecycle/engines", "lifecycle/warm", "mcp", "metering", "openai", "snapshot", "store", "telemetry", "template", "webhook",
 	},
 	"engine":             {"guest/abi"},
 	"guest":              {"guest/abi"},
-	"api":                {"api/middleware", "api/openapi", "api/ports", "api/rest", "inflight", "session"},
+	"api":                {"access/session", "api/inflight", "api/middleware", "api/openapi", "api/ports", "api/rest"},
 	"api/rest":           {"api/middleware", "api/openapi", "api/problem"},
 	"api/ports":          {"api/middleware", "api/openapi"},
 	"api/openapi":        {"api/middleware", "api/problem"},
-	"api/middleware":     {"api/problem", "inflight", "session", "store"},
+	"api/middleware":     {"access/session", "api/inflight", "api/problem", "store"},
 	"coding":             {"client"},
 	"e2b":                {"guest"}, // the messages of E2B's protocol, which the guest speaks too
 	"lifecycle":          {"blob", "lifecycle/admission", "lifecycle/engines", "lifecycle/instance", "lifecycle/ledger", "lifecycle/register", "lifecycle/warm", "snapshot", "store"},
@@ -54,12 +54,12 @@ var allowed = map[string][]string{
 	"lifecycle/instance": {"store"},
 	"lifecycle/ledger":   {"store"},
 	"access":             {"store"},
+	"access/session":     {"store"},
 	"agents":             {"store"},
 	"audit":              {"store"},
 	"cluster":            {"store"},
 	"depot":              {"blob", "engine", "snapshot", "store", "template"},
 	"metering":           {"store"},
-	"session":            {"store"},
 	"template":           {"store", "templates"},
 	"webhook":            {"store"},
 }

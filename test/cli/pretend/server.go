@@ -10,6 +10,7 @@ import (
 
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/access"
+	"github.com/bothy-dev/bothy/access/vault"
 	"github.com/bothy-dev/bothy/api"
 	"github.com/bothy-dev/bothy/api/apitest"
 	"github.com/bothy-dev/bothy/api/rest"
@@ -29,7 +30,6 @@ import (
 	"github.com/bothy-dev/bothy/store/sqlite"
 	"github.com/bothy-dev/bothy/template"
 	filetree "github.com/bothy-dev/bothy/template/tree"
-	"github.com/bothy-dev/bothy/vault"
 )
 
 // Server has the services of a real server, over an engine whose sandboxes are folders of this

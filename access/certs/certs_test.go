@@ -28,7 +28,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/bothy-dev/bothy"
-	"github.com/bothy-dev/bothy/certs"
+	"github.com/bothy-dev/bothy/access/certs"
 	"github.com/bothy-dev/bothy/internal/freeport"
 )
 
