@@ -50,7 +50,7 @@ type arrival struct {
 	t           *store.Template
 	reservation *admission.Reservation
 	// last is the snapshot that the sandbox is restored from.
-	last *frozen
+	last *openedSnapshot
 	kept []blob.Draft
 	ids  []string
 
@@ -124,7 +124,7 @@ func (a *arrival) receive(ctx context.Context, body io.Reader) error {
 			return cutOff(err)
 		}
 		if m.Fresh {
-			a.last = &frozen{dir: draft.Dir(), m: m, verified: func() error { return nil }}
+			a.last = &openedSnapshot{dir: draft.Dir(), m: m, verified: func() error { return nil }}
 			continue
 		}
 		a.kept, a.ids = append(a.kept, draft), append(a.ids, m.ID)
@@ -199,7 +199,7 @@ func (a *arrival) wake(ctx context.Context) error {
 	if how.Kind != bothy.SnapshotMemory {
 		return bothy.Errorf(bothy.CodeConflict, "its memory cannot be restored on this host: %s", how.Detail)
 	}
-	s.sees(sb, a.last.m)
+	s.setProcessor(sb, a.last.m)
 	l, err := s.machines.Attach(ctx, sb, machine, a.last.m.GuestKey)
 	if err != nil {
 		return err
@@ -261,11 +261,11 @@ func (a *arrival) own(ctx context.Context, sb *store.Sandbox) error {
 		taken, err := a.take(ctx, sb)
 		if err == nil && !taken {
 			// An earlier attempt may have succeeded although its answer was lost.
-			taken, err = a.mine(ctx, sb)
+			taken, err = a.isOwner(ctx, sb)
 		}
 		switch {
 		case err == nil && taken:
-			s.ledger.Saw(sb)
+			s.ledger.NoteVersion(sb)
 			_ = failpoint.Hit("move.taken")
 			return nil
 		case err == nil:
@@ -283,8 +283,8 @@ func (a *arrival) own(ctx context.Context, sb *store.Sandbox) error {
 	}
 }
 
-// mine reports whether the database has this host as the owner.
-func (a *arrival) mine(ctx context.Context, sb *store.Sandbox) (bool, error) {
+// isOwner reports whether the database has this host as the owner.
+func (a *arrival) isOwner(ctx context.Context, sb *store.Sandbox) (bool, error) {
 	own, err := a.s.o.Store.OwnSandboxesInState(ctx, sb.State)
 	for _, o := range own {
 		if o.ID == sb.ID {

@@ -171,7 +171,7 @@ func (s *Service) isUploadingLast(ctx context.Context, sb *store.Sandbox, every 
 func (s *Service) takeCheckpoint(ctx context.Context, l *instance.Instance, sb *store.Sandbox) error {
 	rest := s.machines.Rest(ctx, l)
 	before, merr := l.Machine.Stats(ctx)
-	n, err := s.freeze(ctx, l, sb, freezeOptions{id: instance.NewID("snp"), kind: bothy.SnapshotMemory, checkpoint: true})
+	n, err := s.writeSnapshot(ctx, l, sb, snapshotOptions{id: instance.NewID("snp"), kind: bothy.SnapshotMemory, checkpoint: true})
 	if after, err := l.Machine.Stats(ctx); err == nil && merr == nil {
 		// The CPU time of the checkpoint is not the sandbox's activity.
 		l.Activity.Discount(after.CPUSeconds - before.CPUSeconds)

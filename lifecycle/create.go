@@ -143,7 +143,7 @@ func (s *Service) planFromMemory(ctx context.Context, c *launch, req bothy.Sandb
 	if err := s.allowSize(ctx, sb); err != nil {
 		return err
 	}
-	s.sees(sb, m)
+	s.setProcessor(sb, m)
 	c.memory = from.SnapshotID
 	var err error
 	c.t, err = s.templateOf(ctx, sb.ProjectID, m.Sandbox.Template, m.Sandbox.TemplateDigest)

@@ -66,7 +66,7 @@ func (s *Service) Depart(ctx context.Context, id string, how store.Departure) (s
 		carried = store.CarriedOver // the move succeeded, but the answer was lost
 	}
 	if carried == store.CarriedOver {
-		return d.leave(ctx), false, nil
+		return d.complete(ctx), false, nil
 	}
 	return 0, carried == store.CarriedRefused, err
 }
@@ -282,8 +282,8 @@ func (d *departure) takeBack(ctx context.Context) bool {
 	return true
 }
 
-// leave gives up the sandbox that the other host now owns. It returns how long it was frozen.
-func (d *departure) leave(ctx context.Context) (still time.Duration) {
+// complete gives up the sandbox that the other host now owns. It returns how long it was frozen.
+func (d *departure) complete(ctx context.Context) (still time.Duration) {
 	s := d.s
 	_ = failpoint.Hit("move.over")
 	s.departures.add(d.id, d.how.To)

@@ -163,7 +163,7 @@ func (s *Service) captureNow(ctx context.Context, id string) (sb *store.Sandbox,
 }
 
 // startCopies starts all copies or none.
-func (s *Service) startCopies(ctx context.Context, copies []*store.Sandbox, from *frozen) error {
+func (s *Service) startCopies(ctx context.Context, copies []*store.Sandbox, from *openedSnapshot) error {
 	var undo cleanup.Stack
 	defer undo.Run()
 	var wg sync.WaitGroup

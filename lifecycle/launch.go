@@ -28,7 +28,7 @@ type launch struct {
 
 	// t is the image that the machine starts from, and from the snapshot, if any.
 	t    *store.Template
-	from *frozen
+	from *openedSnapshot
 	// boot starts the image itself and no golden snapshot of it, with changes in a tar, if any.
 	boot  bool
 	files string
@@ -173,7 +173,7 @@ func (s *Service) assignOrStart(ctx context.Context, c *launch, claimed *instanc
 	}
 	sb := c.sb
 	if c.memory == "" {
-		s.sees(sb, nil)
+		s.setProcessor(sb, nil)
 	} else {
 		sb.Resumed = &bothy.Resumed{SnapshotID: c.memory, Kind: bothy.SnapshotMemory, At: s.clock.Now().UTC()}
 	}
@@ -207,7 +207,7 @@ func (s *Service) start(ctx context.Context, c *launch) (*instance.Instance, err
 // startNew restores a machine from a golden snapshot, or boots one.
 func (s *Service) startNew(ctx context.Context, sb *store.Sandbox, t *store.Template) (*instance.Instance, error) {
 	s.warm.Asked(sb, t, "", false)
-	s.sees(sb, nil)
+	s.setProcessor(sb, nil)
 	if g := s.warm.Golden(sb); g != nil {
 		l, err := s.startMachine(ctx, sb, t, g.Key, func(ctx context.Context) (bothy.Machine, error) {
 			return s.warm.RestoreGolden(ctx, sb, t, g)
@@ -306,7 +306,7 @@ func (s *Service) activate(ctx context.Context, l *instance.Instance, sb *store.
 }
 
 // startFrom wakes a machine from a snapshot.
-func (s *Service) startFrom(ctx context.Context, sb *store.Sandbox, from *frozen) (*instance.Instance, error) {
+func (s *Service) startFrom(ctx context.Context, sb *store.Sandbox, from *openedSnapshot) (*instance.Instance, error) {
 	t, err := s.templateOf(ctx, sb.ProjectID, from.m.Sandbox.Template, from.m.Sandbox.TemplateDigest)
 	if err != nil {
 		return nil, err
@@ -317,9 +317,9 @@ func (s *Service) startFrom(ctx context.Context, sb *store.Sandbox, from *frozen
 		machine, how, err := s.restore(ctx, sb, t, from)
 		sb.Resumed = how
 		if how != nil && how.Kind == bothy.SnapshotMemory {
-			s.sees(sb, from.m)
+			s.setProcessor(sb, from.m)
 		} else {
-			s.sees(sb, nil)
+			s.setProcessor(sb, nil)
 		}
 		return machine, err
 	})

@@ -86,7 +86,7 @@ func (s *Service) ImportSnapshot(ctx context.Context, name, passphrase string, r
 	if err != nil {
 		return nil, importError(err)
 	}
-	if err := room.settle(m.Size()); err != nil {
+	if err := room.checkSize(m.Size()); err != nil {
 		return nil, err
 	}
 	// Keep the complete snapshot even if the caller leaves, and the engine build that it needs.

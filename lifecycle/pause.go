@@ -83,7 +83,7 @@ func (s *Service) pauseKeeping(ctx context.Context, id string, o bothy.PauseOpti
 	if err := s.ledger.Transition(ctx, sb, bothy.StatePausing); err != nil {
 		return nil, err
 	}
-	n, err := s.freeze(ctx, l, sb, freezeOptions{id: sb.SnapshotID, name: o.Name, kind: kind, stop: true, hurry: how.hurry})
+	n, err := s.writeSnapshot(ctx, l, sb, snapshotOptions{id: sb.SnapshotID, name: o.Name, kind: kind, stop: true, hurry: how.hurry})
 	if err != nil {
 		sb.SnapshotID, sb.EarlierSnapshotID = before, ""
 		s.ledger.ForceTransition(ctx, sb, bothy.StateRunning, nil)

@@ -8,9 +8,9 @@ import (
 	"github.com/bothy-dev/bothy/store"
 )
 
-// sees records which processor features a sandbox's processes may use: those visible when the
+// setProcessor records which processor features a sandbox's processes may use: those visible when the
 // restored memory was written, or those that this server shows to new sandboxes.
-func (s *Service) sees(sb *store.Sandbox, woken *snapshot.Manifest) {
+func (s *Service) setProcessor(sb *store.Sandbox, woken *snapshot.Manifest) {
 	i := s.engines.Get(sb.Engine).Info()
 	sb.CPULevel, sb.Processor = i.CPULevel, nil
 	if woken != nil && woken.Processor != nil && !same(*woken.Processor, i.Shown) {

@@ -102,7 +102,7 @@ const roomStep = 64 << 20
 
 // open checks the size in the manifest.
 func (r *importRoom) open(m *snapshot.Manifest) error {
-	if err := r.settle(m.Size()); err != nil {
+	if err := r.checkSize(m.Size()); err != nil {
 		return err
 	}
 	return r.look(m.Size())
@@ -111,7 +111,7 @@ func (r *importRoom) open(m *snapshot.Manifest) error {
 // Take implements snapshot.Room.
 func (r *importRoom) Take(bytes int64) error {
 	r.written += bytes
-	if err := r.settle(r.written); err != nil {
+	if err := r.checkSize(r.written); err != nil {
 		return err
 	}
 	if r.written-r.looked < roomStep {
@@ -121,8 +121,8 @@ func (r *importRoom) Take(bytes int64) error {
 	return r.look(0)
 }
 
-// settle checks what exceeds the size that was checked before.
-func (r *importRoom) settle(bytes int64) error {
+// checkSize checks what exceeds the size that was checked before.
+func (r *importRoom) checkSize(bytes int64) error {
 	if bytes <= r.checked {
 		return nil
 	}

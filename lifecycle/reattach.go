@@ -117,7 +117,7 @@ func (s *Service) reattach(ctx context.Context, sb *store.Sandbox) error {
 		return nil
 	}
 	s.dropUnattached(sb.ID)
-	s.ledger.Saw(sb)
+	s.ledger.NoteVersion(sb)
 	s.track(l, sb, nil)
 	return nil
 }

@@ -85,7 +85,7 @@ func (s *Service) resumeFromLatest(ctx context.Context, sb *store.Sandbox, o bot
 
 // resumeFrom starts sb from a snapshot, with sb's own limits and policy. On failure the machine
 // is destroyed.
-func (s *Service) resumeFrom(ctx context.Context, sb *store.Sandbox, from *frozen, r *admission.Reservation) error {
+func (s *Service) resumeFrom(ctx context.Context, sb *store.Sandbox, from *openedSnapshot, r *admission.Reservation) error {
 	l, err := s.startFrom(ctx, sb, from)
 	if err != nil {
 		return err

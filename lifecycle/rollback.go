@@ -90,7 +90,7 @@ func displayName(n *bothy.Snapshot) string {
 
 // rollTo resumes a paused sandbox from an earlier snapshot. On failure it stays paused in the
 // latest.
-func (s *Service) rollTo(ctx context.Context, sb *store.Sandbox, n *bothy.Snapshot, from *frozen) error {
+func (s *Service) rollTo(ctx context.Context, sb *store.Sandbox, n *bothy.Snapshot, from *openedSnapshot) error {
 	reservation, err := s.admission.Reserve(ctx, sb.ProjectID)
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ func (s *Service) createSnapshot(ctx context.Context, id string, req bothy.Snaps
 	if req.FilesOnly {
 		kind = bothy.SnapshotFiles
 	}
-	n, err := s.freeze(ctx, l, sb, freezeOptions{id: instance.NewID("snp"), name: req.Name, kind: kind})
+	n, err := s.writeSnapshot(ctx, l, sb, snapshotOptions{id: instance.NewID("snp"), name: req.Name, kind: kind})
 	if err != nil {
 		return nil, err
 	}

@@ -23,8 +23,8 @@ type stored struct {
 	reported map[string]int64
 }
 
-// saw notes a version of a sandbox that the store has.
-func (v *stored) saw(sb *store.Sandbox) {
+// note records a version of a sandbox that the store has.
+func (v *stored) note(sb *store.Sandbox) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.reported, sb.ID)
@@ -66,9 +66,9 @@ func (v *stored) report(c *store.Conflict) bool {
 	return true
 }
 
-// Saw notes the version of a sandbox that this server has taken over: older ones are refused from
+// NoteVersion notes the version of a sandbox that this server has taken over: older ones are refused from
 // now on.
-func (g *Ledger) Saw(sb *store.Sandbox) { g.stored.saw(sb) }
+func (g *Ledger) NoteVersion(sb *store.Sandbox) { g.stored.note(sb) }
 
 // Forget forgets which version of a sandbox this server has stored, since another host has it now.
 func (g *Ledger) Forget(id string) { g.stored.forget(id) }

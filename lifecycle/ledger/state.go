@@ -75,7 +75,7 @@ func (g *Ledger) ForceTransition(ctx context.Context, sb *store.Sandbox, to both
 	cannot := checkTransition(sb, to)
 	sb.State = to
 	// A refusal has been reported.
-	_ = g.insist(ctx, sb, cannot, then)
+	_ = g.storeOrRetry(ctx, sb, cannot, then)
 }
 
 // End moves a sandbox whose machine is gone to its final state. It returns an error if the end will
@@ -104,7 +104,7 @@ func (g *Ledger) EndThen(ctx context.Context, sb *store.Sandbox, x bothy.Exit, t
 	ended := *sb
 	cannot := checkTransition(sb, to)
 	sb.State = to
-	return g.insist(ctx, sb, cannot, func() {
+	return g.storeOrRetry(ctx, sb, cannot, func() {
 		g.Emit(ctx, bothy.EventSandboxEnded, &ended, map[string]string{"reason": string(x.Reason), "detail": x.Detail})
 		if then != nil {
 			then()

@@ -54,7 +54,7 @@ func (g *Ledger) put(ctx context.Context, sb *store.Sandbox, put func(context.Co
 		g.refused(ctx, sb, err)
 		return err
 	}
-	g.stored.saw(sb)
+	g.stored.note(sb)
 	g.unsaved.mu.Lock()
 	r := g.unsaved.rows[sb.ID]
 	delete(g.unsaved.rows, sb.ID)
@@ -65,11 +65,11 @@ func (g *Ledger) put(ctx context.Context, sb *store.Sandbox, put func(context.Co
 	return nil
 }
 
-// insist stores something that has already happened to a sandbox, and then calls then. If the
+// storeOrRetry stores something that has already happened to a sandbox, and then calls then. If the
 // store cannot take it now, because the disk is full for example, it is kept and stored later.
 // The error says that it never will, because the row is another host's or not as it was read, or
 // this server no longer has the store.
-func (g *Ledger) insist(ctx context.Context, sb *store.Sandbox, cannot error, then func()) error {
+func (g *Ledger) storeOrRetry(ctx context.Context, sb *store.Sandbox, cannot error, then func()) error {
 	if cannot == nil {
 		cannot = g.Put(context.WithoutCancel(ctx), sb)
 	}

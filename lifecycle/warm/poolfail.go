@@ -21,12 +21,12 @@ type failures struct {
 	last  time.Time
 }
 
-// rest is the pause after the last failure.
-func (f failures) rest() time.Duration { return poolFailed << max(min(f.count, poolTries)-1, 0) }
+// pause is the pause after the last failure.
+func (f failures) pause() time.Duration { return poolFailed << max(min(f.count, poolTries)-1, 0) }
 
-// over reports whether the next attempt may be made.
-func (f failures) over(now time.Time) bool {
-	return f.count == 0 || f.count < poolTries && now.Sub(f.last) > f.rest()
+// mayRetry reports whether the next attempt may be made.
+func (f failures) mayRetry(now time.Time) bool {
+	return f.count == 0 || f.count < poolTries && now.Sub(f.last) > f.pause()
 }
 
 // fails records a failure; p.mu is held.
@@ -46,7 +46,7 @@ func (s *Pool) maySucceed(h class) bool {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
 	d := s.pool.demand[h]
-	return d == nil || d.failures.over(s.o.Clock.Now())
+	return d == nil || d.failures.mayRetry(s.o.Clock.Now())
 }
 
 // logFailure logs the first and the last consecutive failure as warnings.
