@@ -41,18 +41,8 @@ func (a *app) credentials() (client.Credentials, error) {
 	if c.URL != "" && c.APIKey != "" {
 		return c, nil
 	}
-	path, err := client.CredentialsPath()
+	stored, path, err := storedCredentials()
 	if err != nil {
-		return c, err
-	}
-	if name := os.Getenv("BOTHY_PROFILE"); name != "" {
-		if _, err := client.LoadProfile(name); err != nil {
-			return c, err
-		}
-		path, _ = client.ProfilePath(name)
-	}
-	stored, err := readCredentials(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return c, err
 	}
 	if c.APIKey == "" && (c.URL == "" || sameURL(c.URL, stored.URL)) {
@@ -60,6 +50,24 @@ func (a *app) credentials() (client.Credentials, error) {
 	}
 	c.URL = firstOf(c.URL, stored.URL)
 	return c, checkCredentials(c, path)
+}
+
+// storedCredentials reads the file of the profile in the environment, or else that of `bothy up`,
+// which may be missing.
+func storedCredentials() (c client.Credentials, path string, err error) {
+	if name := os.Getenv("BOTHY_PROFILE"); name != "" {
+		if c, err = client.LoadProfile(name); err == nil {
+			path, err = client.ProfilePath(name)
+		}
+		return c, path, err
+	}
+	if path, err = client.CredentialsPath(); err != nil {
+		return c, path, err
+	}
+	if c, err = readCredentials(path); errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return c, path, err
 }
 
 func checkCredentials(c client.Credentials, path string) error {
