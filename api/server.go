@@ -125,6 +125,7 @@ func New(services Services, config Config) *Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       5 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100, SendPingTimeout: time.Minute},
 		ErrorLog:          slog.NewLogLogger(s.chain.Log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return s.chain.Working() },
 		ConnState:         middleware.ConnState,

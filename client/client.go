@@ -88,6 +88,10 @@ func Transport() http.RoundTripper {
 	t.MaxIdleConnsPerHost = 64
 	t.DisableCompression = true
 	t.ExpectContinueTimeout = 2 * time.Second
+	// Each stream of a command has a connection of its own, so that one that is not read holds up
+	// no other.
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
 	file := os.Getenv(CAFileEnv)
 	if file == "" {
 		return t

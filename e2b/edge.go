@@ -243,6 +243,8 @@ func FailPort(w http.ResponseWriter, r *http.Request, status int, err *bothy.Err
 	t, _ := r.Context().Value(targetKey{}).(target)
 	f := edgeFailure{failureOf(status, err), t.id, 0}
 	switch {
+	case err.Detail == signatureInvalid || err.Detail == signatureExpired:
+		f = edgeFailure{failure: failure{Code: status, Message: err.Detail}}
 	case gone[err.Code]:
 		f.failure = failure{Code: http.StatusBadGateway, Message: "The sandbox was not found"}
 	case (err.Code == bothy.CodeConflict || err.Code == bothy.CodeGuest) && t.port != 0:

@@ -200,6 +200,23 @@ func TestSignedAddressOfTheDead(t *testing.T) {
 	}
 }
 
+// Clients compare the whole body with the one of E2B's agent. Only a signature that was right is
+// told that its time is over.
+func TestBodiesOfSignedAddresses(t *testing.T) {
+	d := edge()
+	past := url.Values{"path": {"a"}, "username": {"user"}, "signature_expiration": {"1"}}
+	past.Set("signature", signature("GET", past, d.token(tokenForAgent, "tok_1", "private")))
+	forged := url.Values{"path": {"a"}, "signature_expiration": {"1"}, "signature": {"v1_none"}}
+	for q, want := range map[string]string{
+		past.Encode():   `{"code":401,"message":"signature is already expired"}`,
+		forged.Encode(): `{"code":401,"message":"invalid signature"}`,
+	} {
+		if status, got := d.ask(false, "private", "49983", "GET", "/files?"+q, nil); status != 401 || strings.TrimSpace(got) != want {
+			t.Errorf("%s: %d %s, want %s", q, status, got, want)
+		}
+	}
+}
+
 // Clients that still name themselves in the host name reach the same ports.
 func TestHostNamesOfOldClients(t *testing.T) {
 	d := edge()

@@ -83,28 +83,34 @@ func isSigned(r *http.Request) bool {
 	return r.URL.Path == "/files" && r.URL.Query().Has("signature")
 }
 
+// What E2B's agent says of an address whose signature does not open it, which is all that it says.
+const (
+	signatureInvalid = "invalid signature"
+	signatureExpired = "signature is already expired"
+)
+
 // signed finds the key with whose token the address of a file was signed.
 func (d *Door) signed(r *http.Request, sb *bothy.Sandbox) (holder, error) {
-	q := r.URL.Query()
-	got := q.Get("signature")
-	wrong := bothy.Errorf(bothy.CodeUnauthenticated, "the signature of this address is not valid")
-	if expires := q.Get("signature_expiration"); expires != "" {
-		at, err := strconv.ParseInt(expires, 10, 64)
-		if err != nil || d.now().Unix() > at {
-			return nil, bothy.Errorf(bothy.CodeUnauthenticated, "the signature of this address has expired")
-		}
-	}
+	wrong := bothy.Errorf(bothy.CodeUnauthenticated, signatureInvalid)
 	if sb == nil {
 		return nil, wrong
 	}
+	q := r.URL.Query()
 	ids, err := d.Keys.IDs(r.Context(), sb.ProjectID)
 	if err != nil {
 		return nil, err
 	}
 	for _, id := range ids {
-		if hmac.Equal([]byte(got), []byte(signature(r.Method, q, d.token(tokenForAgent, id, sb.ID)))) {
-			return d.byID(r.Context(), sb, id), nil
+		if !hmac.Equal([]byte(q.Get("signature")), []byte(signature(r.Method, q, d.token(tokenForAgent, id, sb.ID)))) {
+			continue
 		}
+		if expires := q.Get("signature_expiration"); expires != "" {
+			at, err := strconv.ParseInt(expires, 10, 64)
+			if err != nil || d.now().Unix() > at {
+				return nil, bothy.Errorf(bothy.CodeUnauthenticated, signatureExpired)
+			}
+		}
+		return d.byID(r.Context(), sb, id), nil
 	}
 	return nil, wrong
 }

@@ -78,7 +78,7 @@ func OpenACME(o ACMEOptions) (*ACME, error) {
 // Config implements Source.
 func (a *ACME) Config() *tls.Config {
 	c := a.config.TLSConfig()
-	c.NextProtos = slices.Insert(c.NextProtos, 0, "http/1.1")
+	c.NextProtos = slices.Insert(c.NextProtos, 0, Protocols...)
 	return c
 }
 

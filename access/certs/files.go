@@ -60,9 +60,12 @@ func OpenFiles(certFile, keyFile string, log *slog.Logger) (*Files, error) {
 	return f, nil
 }
 
+// Protocols are those that the server speaks over TLS, the preferred one first.
+var Protocols = []string{"h2", "http/1.1"}
+
 // Config implements Source.
 func (f *Files) Config() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: f.current}
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: Protocols, GetCertificate: f.current}
 }
 
 // Reload implements Source.

@@ -265,6 +265,30 @@ func TestRelativePathsOfE2B(t *testing.T) {
 	}
 }
 
+// E2B's clients see where a symbolic link leads, and ours what it says.
+func TestSymbolicLinksOfE2B(t *testing.T) {
+	c := newE2B(t)
+	for link, to := range map[string]string{"to": "one", "again": "to", "broken": "none"} {
+		if err := os.Symlink(to, c.dir+"/"+link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(c.dir+"/one", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := filepath.EvalSymlinks(c.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for link, want := range map[string][2]string{"to": {dir + "/one", "one"}, "again": {dir + "/one", "to"}, "broken": {c.dir + "/broken", "none"}} {
+		for i, headers := range [][]string{nil, {headerWorkdir, "1"}} {
+			if _, v := c.call("/filesystem.Filesystem/Stat", `{"path":"`+c.dir+`/`+link+`"}`, headers...); dig(v, "entry", "symlinkTarget") != want[i] {
+				t.Errorf("%s: %v, want %s", link, v, want[i])
+			}
+		}
+	}
+}
+
 func TestPolledWatch(t *testing.T) {
 	c := newE2B(t)
 	_, v := c.call("/filesystem.Filesystem/CreateWatcher", `{"path":"`+c.dir+`","includeEntry":true}`)

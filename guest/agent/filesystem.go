@@ -74,11 +74,15 @@ var fileTypes = map[bothy.FileType]filesystempb.FileType{
 	bothy.FileSymlink:   filesystempb.FileType_FILE_TYPE_SYMLINK,
 }
 
-// entry describes a file. Only E2B's clients get their own metadata back.
+// entry describes a file. Only E2B's clients get their own metadata back, and where a symbolic
+// link leads in place of what it says.
 func (s *filesystemService) entry(ctx context.Context, i files.Info) *filesystempb.EntryInfo {
 	e := entry(i)
 	if info, ok := connect.CallInfoForHandlerContext(ctx); ok && info.RequestHeader().Get(headerWorkdir) == "" && e.Path != "" {
 		e.Metadata = files.Metadata(e.Path)
+		if e.IsSymlink {
+			e.SymlinkTarget = &i.Resolved
+		}
 	}
 	return e
 }

@@ -64,6 +64,9 @@ type Info struct {
 	Group      string
 	ModifiedAt time.Time
 	LinkTarget string
+	// Resolved is, for a symbolic link, the absolute path that it leads to, or its own path if it
+	// leads nowhere.
+	Resolved string
 	// Escaped is true where Name or Path on disk are not UTF-8.
 	Escaped bool
 }
@@ -181,6 +184,10 @@ func describe(names account.Names, path string, st fs.FileInfo) Info {
 	i.Target = i.Kind
 	if i.Kind == bothy.FileSymlink {
 		i.LinkTarget, _ = os.Readlink(path)
+		var err error
+		if i.Resolved, err = filepath.EvalSymlinks(path); err != nil {
+			i.Resolved = path
+		}
 		if t, err := os.Stat(path); err == nil {
 			i.Target = kind(t.Mode())
 		}
@@ -191,7 +198,7 @@ func describe(names account.Names, path string, st fs.FileInfo) Info {
 
 // escape makes a name valid text: names on disk may be any bytes.
 func (i *Info) escape() {
-	for _, s := range []*string{&i.Name, &i.Path, &i.LinkTarget} {
+	for _, s := range []*string{&i.Name, &i.Path, &i.LinkTarget, &i.Resolved} {
 		if !utf8.ValidString(*s) {
 			q := strconv.Quote(*s)
 			*s, i.Escaped = q[1:len(q)-1], true

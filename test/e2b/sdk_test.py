@@ -169,6 +169,15 @@ class Files(Shared):
         files.write("meta", "y")
         self.assertIsNone(files.get_info("meta").metadata)
 
+    def test_symbolic_links(self):
+        self.sandbox.files.write("links/target", "x")
+        self.sandbox.commands.run("cd links && ln -s target to && ln -s to again && ln -s none broken")
+        files = self.sandbox.files
+        found = {e.name: (e.type, e.symlink_target) for e in files.list("links")}
+        home = "/home/user/links/"
+        self.assertEqual([found[n][1] for n in ("target", "to", "again", "broken")], [None, home + "target", home + "target", home + "broken"])
+        self.assertEqual(files.get_info("links/again").symlink_target, home + "target")
+
     def test_gzip(self):
         self.sandbox.files.write("zipped", "z" * 100_000, gzip=True)
         self.assertEqual(self.sandbox.files.read("zipped", gzip=True), "z" * 100_000)
@@ -206,7 +215,9 @@ class Files(Shared):
         self.assertEqual(fetch(at.replace("path=signed", "path=other"), **where)[0], 401)
         self.assertEqual(fetch(at.replace("signature_expiration=", "signature_expiration=1"), **where)[0], 401)
         past = self.sandbox.download_url("signed", use_signature_expiration=-10)
-        self.assertEqual(fetch(past, **where)[0], 401)
+        for url, why in ((past, "signature is already expired"), (past.replace("path=signed", "path=other"), "invalid signature")):
+            status, body = fetch(url, **where)
+            self.assertEqual((status, json.loads(body)), (401, {"code": 401, "message": why}))
 
 
 class Agent(Shared):
