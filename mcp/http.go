@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -68,6 +69,32 @@ type aloneKey struct{}
 // Alone reports that a message of an older revision is in no session of this server's: another
 // host of the cluster has the session, and this one the sandbox.
 func Alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
+
+// FailCall answers a call of a tool with an error that arose before the call reached a server, as
+// the tool would. It reports whether the request was such a call; its body must have been read.
+func FailCall(w http.ResponseWriter, r *http.Request, err error) bool {
+	if r.GetBody == nil {
+		return false
+	}
+	body, bodyErr := r.GetBody()
+	if bodyErr != nil {
+		return false
+	}
+	defer body.Close()
+	var call struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+	}
+	if json.NewDecoder(body).Decode(&call) != nil || call.ID == nil || call.Method != "tools/call" {
+		return false
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"jsonrpc": "2.0", "id": call.ID,
+		"result": map[string]any{"isError": true, "content": []map[string]string{{"type": "text", "text": failure(err).Error()}}},
+	})
+	return true
+}
 
 // Metadata serves the resource metadata of RFC 9728: keys are sent in the header, and are
 // created with `bothy token create`, not by an authorization server.

@@ -145,7 +145,7 @@ func (m *member) open(ctx context.Context) error {
 		Hosts: m.hosts, Authority: m.authority, Keeper: m.keeper, Gate: gate, Here: m.lifecycle.Here, Full: m.lifecycle.Full, Tight: m.lifecycle.Tight,
 		Ready: m.readyOf, Origin: m.originAsked, Containers: m.config.OpenAI.Template, Template: m.templateAsked, Spread: m.hosts.LiveByHost, Wanted: m.wanted, Memory: m.memoryOf,
 		Fetchable: m.fetchable, Claimed: m.lifecycle.Claimed,
-		Port: m.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Upload: m.uploadProject, HasBuild: m.hasBuild, Fail: m.api.Fail, Log: m.log, Counts: &m.counts,
+		Port: m.api.PortOf, Agents: mcp.Path, Alone: mcp.Alone, Upload: m.uploadProject, HasBuild: m.hasBuild, Fail: m.fail, Log: m.log, Counts: &m.counts,
 		BodyMemory: m.api.BodyMemory, May: m.mayReach,
 		Authenticate: func(r *http.Request) (c cluster.Caller, err error) {
 			project, token, login, err := m.api.LoggedIn(r, keyOfDoor(r))
@@ -187,6 +187,14 @@ func (m *member) uploadProject(r *http.Request) string {
 		return ""
 	}
 	return m.e2b.UploadProject(token)
+}
+
+// fail answers a request that no host could be found for. To an agent, it is the error of its tool.
+func (m *member) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.URL.Path == mcp.Path && cluster.PeerFrom(r.Context()) == nil && mcp.FailCall(w, r, err) {
+		return
+	}
+	m.api.Fail(w, r, err)
 }
 
 // hasBuild reports whether this host knows a template build.
