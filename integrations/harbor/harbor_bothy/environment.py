@@ -18,7 +18,7 @@ from bothy import (
     SandboxNotFoundError,
     TemplateNotFoundError,
 )
-from bothy.adapters import check_version, notes_on
+from bothy.adapters import check_version, notes_on, tolerant
 from harbor.environments.base import BaseEnvironment, ExecResult, transfer_tar_filter
 from harbor.environments.capabilities import (
     EnvironmentCapabilities,
@@ -39,6 +39,7 @@ SHELL = 'if command -v bash >/dev/null; then exec bash -c "$0"; fi; exec sh -c "
 _building: dict[str, asyncio.Lock] = {}
 
 
+@tolerant
 class BothyEnvironment(BaseEnvironment):
     """One Bothy sandbox for each trial.
 
@@ -56,7 +57,7 @@ class BothyEnvironment(BaseEnvironment):
         engine: str | None = None,
         **kwargs: Any,
     ) -> None:
-        check_version("harbor-bothy", "harbor", "0.25.0", "0.26")
+        check_version("harbor-bothy", "harbor", "0.25.0", "0.27")
         self._template = template
         self._life = sandbox_timeout_seconds
         self._engine = engine
@@ -71,7 +72,7 @@ class BothyEnvironment(BaseEnvironment):
 
     @classmethod
     @override
-    def preflight(cls) -> None:
+    def preflight(cls, kwargs: dict[str, Any] | None = None) -> None:
         try:
             with Client() as client:
                 client.limits()

@@ -28,7 +28,7 @@ from bothy import (
     SandboxPausedError,
 )
 from bothy import ExecResult as BothyResult
-from bothy.adapters import check_version
+from bothy.adapters import check_version, tolerant
 from inspect_ai.util import (
     ExecResult,
     OutputLimitExceededError,
@@ -99,6 +99,7 @@ def translated(path: str | None = None) -> Iterator[None]:
 
 
 @sandboxenv(name="bothy")
+@tolerant
 class BothySandboxEnvironment(SandboxEnvironment):
     """One Bothy sandbox for each sample."""
 

@@ -18,7 +18,7 @@ from bothy import (
     PermissionDeniedError,
     Sandbox,
 )
-from bothy.adapters import check_version
+from bothy.adapters import check_version, tolerant
 from deepagents.backends.protocol import (
     ExecuteOffloadResult,
     ExecuteResponse,
@@ -42,6 +42,7 @@ ERRORS: list[tuple[type[BothyError], str]] = [
 ]
 
 
+@tolerant
 class BothySandbox(BaseSandbox):
     """One Bothy sandbox as a backend.
 

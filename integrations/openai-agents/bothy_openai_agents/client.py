@@ -12,12 +12,13 @@ from agents.sandbox.session.manager import Instrumentation
 from agents.sandbox.session.sandbox_client import BaseSandboxClient
 from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
 from bothy import AsyncSandbox, NotFoundError
-from bothy.adapters import check_version
+from bothy.adapters import check_version, tolerant
 
 from .options import BothySandboxClientOptions, BothySandboxSessionState
 from .session import BothySandboxSession
 
 
+@tolerant
 class BothySandboxClient(BaseSandboxClient[BothySandboxClientOptions]):
     """Gives each session of the Agents SDK a Bothy sandbox.
 

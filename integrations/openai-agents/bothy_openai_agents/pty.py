@@ -22,6 +22,7 @@ from agents.sandbox.session.pty_types import (
 )
 from agents.sandbox.types import User
 from bothy import AsyncTerminal, BothyError
+from bothy.adapters import tolerant
 
 from .errors import transport, user_name
 
@@ -73,6 +74,7 @@ class Running:
         self.news.set()
 
 
+@tolerant
 class BothyProcesses(BaseSandboxSession):
     """The part of a session that leaves commands running."""
 

@@ -32,7 +32,7 @@ from bothy import (
     SandboxNotFoundError,
     SandboxPausedError,
 )
-from bothy.adapters import notes_on
+from bothy.adapters import notes_on, tolerant
 
 from .errors import reading, transport, user_name, writing
 from .options import BothySandboxSessionState
@@ -47,6 +47,7 @@ AS_ROOT = ("groupadd", "useradd", "usermod", "chgrp")
 MAKE_ROOT = '[ -d "$1" ] || { mkdir -p -- "$1" && chown user -- "$1"; }'
 
 
+@tolerant
 class BothySandboxSession(BothyProcesses):
     """A session of the Agents SDK in a Bothy sandbox."""
 

@@ -1,5 +1,6 @@
 """Sessions of the Agents SDK in real sandboxes."""
 
+import inspect
 import asyncio
 import io
 import tarfile
@@ -27,6 +28,8 @@ from agents.sandbox.manifest import Environment
 from agents.sandbox.types import Group, User
 from bothy import Sandbox
 from bothy_openai_agents import BothySandboxClient, BothySandboxClientOptions
+from bothy_openai_agents.pty import BothyProcesses
+from bothy_openai_agents.session import BothySandboxSession
 
 BYTES = bytes(range(256)) * 4
 NAME = "größe 1 [α] 'x'.bin"
@@ -330,3 +333,17 @@ def test_an_untested_version_is_said_once(monkeypatch):
     bothy.adapters.check_version.cache_clear()
     (one,) = said
     assert one.category is bothy.adapters.UntestedVersionWarning and "0.25.1" in str(one.message)
+
+
+async def test_arguments_of_newer_versions_are_ignored():
+    """Every method through which the framework calls is given one argument more."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bothy.adapters.UntestedVersionWarning)
+        for cls in [BothySandboxClient, BothyProcesses, BothySandboxSession]:
+            for name in bothy.adapters.overriding(cls):
+                try:
+                    made = getattr(cls.__new__(cls), name)(an_argument_of_tomorrow=1)
+                    if inspect.isawaitable(made):
+                        await made
+                except (Exception, SystemExit) as error:
+                    assert "an_argument_of_tomorrow" not in str(error), name

@@ -23,13 +23,14 @@ from bothy import (
     SandboxNotFoundError,
     TemplateNotFoundError,
 )
-from bothy.adapters import check_version
+from bothy.adapters import check_version, tolerant
 from openenv.core.containers.runtime import ContainerProvider
 
 MANIFEST = "openenv.yaml"
 _direct = build_opener(ProxyHandler({}))
 
 
+@tolerant
 class BothyProvider(ContainerProvider):
     """Runs the server of an environment in a sandbox.
 

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 from bothy import Sandbox
-from bothy.adapters import UntestedVersionWarning
+from bothy.adapters import UntestedVersionWarning, overriding
 from openenv.core.generic_client import GenericEnvClient
 from openenv_bothy import BothyProvider
 
@@ -160,3 +160,15 @@ def test_an_environment_from_its_dockerfile(tmp_path) -> None:
 
     assert asyncio.run(play()) == [(0, False), (2, False), (42, True)]
     assert ids() == before
+
+
+def test_arguments_of_newer_versions_are_ignored():
+    """Every method through which the framework calls is given one argument more."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UntestedVersionWarning)
+        for cls in [BothyProvider]:
+            for name in overriding(cls):
+                try:
+                    getattr(cls.__new__(cls), name)(an_argument_of_tomorrow=1)
+                except (Exception, SystemExit) as error:
+                    assert "an_argument_of_tomorrow" not in str(error), name
