@@ -135,7 +135,7 @@ func (d *Door) serveTarget(w http.ResponseWriter, r *http.Request, t target, byH
 	if !ok && t.port != interpreterPort && d.public(t) && !hasOtherCredential(r) {
 		h, ok = publicHolder(t.sb), true
 	}
-	if !ok && !byHeader {
+	if !ok && !byHeader && (!d.closed(t) || hasOtherCredential(r) || r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "") {
 		return false // a link of the REST API may open it
 	}
 	if !ok {
@@ -153,10 +153,13 @@ func (d *Door) serveTarget(w http.ResponseWriter, r *http.Request, t target, byH
 	return true
 }
 
-// public reports whether anyone may use a sandbox's ports now: that is, if it can be reached, an
-// E2B client created it, and did not ask to close them.
-func (d *Door) public(t target) bool {
-	return t.reachable() && d.open(t.sb)
+// public reports whether anyone may use a sandbox's ports: that is, if an E2B client created it,
+// and did not ask to close them. Whoever knows its name is also told that it is gone.
+func (d *Door) public(t target) bool { return t.sb != nil && d.open(t.sb) }
+
+// closed reports whether a sandbox that an E2B client created has ports that need a token.
+func (d *Door) closed(t target) bool {
+	return t.port != interpreterPort && t.sb != nil && t.sb.Metadata[markName] != "" && !d.open(t.sb)
 }
 
 // open reports whether a sandbox was made with ports for everyone.
@@ -171,11 +174,12 @@ func hasOtherCredential(r *http.Request) bool {
 }
 
 func needsToken(t target) error {
-	err := bothy.Errorf(bothy.CodeUnauthenticated, "port %d of sandbox %s needs the token that came with the sandbox", t.port, t.id)
+	const what = "port %d of sandbox %s needs the token that came with the sandbox"
 	if t.port == agentPort || t.port == interpreterPort {
-		return err.WithHint("Send the access token as %s; the traffic access token is for other ports", headerAgent)
+		return bothy.Errorf(bothy.CodeUnauthenticated, what, t.port, t.id).
+			WithHint("Send the access token as %s; the traffic access token is for other ports", headerAgent)
 	}
-	return err.WithHint("Send it as %s", headerTraffic)
+	return bothy.Errorf(bothy.CodeForbidden, what, t.port, t.id).WithHint("Send it as %s", headerTraffic)
 }
 
 // holderOf finds the caller of a request by a token in its header that opens the port.
@@ -245,6 +249,8 @@ func FailPort(w http.ResponseWriter, r *http.Request, status int, err *bothy.Err
 	switch {
 	case err.Detail == signatureInvalid || err.Detail == signatureExpired:
 		f = edgeFailure{failure: failure{Code: status, Message: err.Detail}}
+	case err.Code == bothy.CodeForbidden:
+		f.Name = "" // it names a scope, and there is none
 	case gone[err.Code]:
 		f.failure = failure{Code: http.StatusBadGateway, Message: "The sandbox was not found"}
 	case (err.Code == bothy.CodeConflict || err.Code == bothy.CodeGuest) && t.port != 0:

@@ -47,7 +47,11 @@ func (edgeServer) ServePort(w http.ResponseWriter, r *http.Request, _ Call, hold
 		err = h(w, r)
 	}
 	if err != nil {
-		FailPort(w, r, http.StatusUnauthorized, bothy.AsError(err))
+		status := http.StatusUnauthorized
+		if bothy.ErrorCode(err) == bothy.CodeForbidden {
+			status = http.StatusForbidden
+		}
+		FailPort(w, r, status, bothy.AsError(err))
 	}
 }
 
@@ -175,15 +179,36 @@ func TestNothingToldWithoutToken(t *testing.T) {
 		} {
 			for _, byName := range []bool{false, true} {
 				status, said := d.ask(byName, "missing", at[0], "GET", at[1], headers)
-				if status != 0 && status != http.StatusUnauthorized {
+				if status != 0 && status != map[bool]int{true: 403, false: 401}[at[0] == "8000"] {
 					t.Errorf("a sandbox that does not exist answers %d at %v", status, at)
 				}
 				for _, id := range []string{"private", "rest", "asleep", "paused", "dead"} {
+					if at[0] == "8000" && (byName || id == "paused" || id == "dead") {
+						continue // see TestPortsOfVisitors
+					}
 					if got, text := d.ask(byName, id, at[0], "GET", at[1], headers); got != status || text != said {
 						t.Errorf("by name %v, %v: %s answers %d %s, and one that does not exist %d %s", byName, at, id, got, text, status, said)
 					}
 				}
 			}
+		}
+	}
+}
+
+// A visitor without a token is told that a port needs one, whatever its sandbox does, and does not
+// wake it; and that a sandbox is gone whose ports were for everyone.
+func TestPortsOfVisitors(t *testing.T) {
+	d := edge()
+	for id, want := range map[string]int{"private": 403, "asleep": 403, "public": 200, "paused": 502, "dead": 502, "rest": 0, "missing": 0} {
+		for _, headers := range []map[string]string{nil, {headerTraffic: "none"}} {
+			if status, said := d.ask(true, id, "8000", "GET", "/", headers); status != want {
+				t.Errorf("%s: %d %s, want %d", id, status, said, want)
+			}
+		}
+	}
+	for header, value := range map[string]string{"Authorization": "Bearer bothy_x", "Cookie": "bothy_link=x"} {
+		if status, said := d.ask(true, "private", "8000", "GET", "/", map[string]string{header: value}); status != 0 {
+			t.Errorf("with %s: %d %s; the REST API should decide", header, status, said)
 		}
 	}
 }
@@ -222,7 +247,7 @@ func TestHostNamesOfOldClients(t *testing.T) {
 	d := edge()
 	for host, want := range map[string]string{
 		"3000-public-bothy.boxes.example.org": "shown", "3000-public-bothy.Boxes.example.org:8443": "shown",
-		"3000-private-bothy.boxes.example.org": "", "3000-missing-bothy.boxes.example.org": "", "0-public-bothy.boxes.example.org": "",
+		"3000-rest-bothy.boxes.example.org": "", "3000-missing-bothy.boxes.example.org": "", "0-public-bothy.boxes.example.org": "",
 		"03000-public-bothy.boxes.example.org": "", "3000-public-other.boxes.example.org": "", "3000-public-bothy.example.org": "",
 	} {
 		r := httptest.NewRequest("GET", "http://x/", nil)

@@ -421,6 +421,20 @@ class Control(unittest.TestCase):
         self.assertTrue(host.startswith(f"8000-{sandbox.sandbox_id}."), host)
         self.assertEqual(self.page(host), (200, b"page\n"))
         self.assertEqual(fetch(SERVER + "/index.html", Host=sandbox.get_host(8001))[0], 502)
+        sandbox.kill()
+        self.assertEqual(fetch(SERVER + "/index.html", Host=host)[0], 502)
+
+    def test_paused_host(self):
+        """A visitor wakes a sandbox only with its token, where its ports are closed."""
+        sandbox = self.create(network={"allow_public_traffic": False}, lifecycle={"on_timeout": "pause", "auto_resume": True})
+        sandbox.commands.run("echo page >index.html; python3 -m http.server 8000", background=True)
+        host, token = sandbox.get_host(8000), sandbox.traffic_access_token
+        self.assertEqual(self.page(host, E2B_Traffic_Access_Token=token), (200, b"page\n"))
+        sandbox.pause()
+        for more in ({}, {"E2B_Traffic_Access_Token": token[:-1] + "x"}):
+            self.assertEqual(fetch(SERVER + "/index.html", Host=host, **more)[0], 403)
+        self.assertEqual(sandbox.get_info().state, SandboxState.PAUSED)
+        self.assertEqual(self.page(host, E2B_Traffic_Access_Token=token), (200, b"page\n"))
 
     def page(self, host, **headers):
         until = time.monotonic() + 20
@@ -434,7 +448,7 @@ class Control(unittest.TestCase):
         sandbox = self.create(network={"allow_public_traffic": False})
         sandbox.commands.run("echo page >index.html; python3 -m http.server 8000", background=True)
         host = sandbox.get_host(8000)
-        self.assertEqual(fetch(SERVER + "/index.html", Host=host)[0], 401)
+        self.assertEqual(fetch(SERVER + "/index.html", Host=host)[0], 403)
         self.assertEqual(self.page(host, E2B_Traffic_Access_Token=sandbox.traffic_access_token), (200, b"page\n"))
 
     def test_refusals(self):
