@@ -1,6 +1,8 @@
 // E2B's SDK for JavaScript with a domain and TLS, against a server of this tree.
 import assert from "node:assert/strict";
 import { appendFileSync, readFileSync } from "node:fs";
+import { once } from "node:events";
+import { connect } from "node:http2";
 import { createServer } from "node:https";
 import { test } from "node:test";
 import { Sandbox } from "@e2b/code-interpreter";
@@ -26,6 +28,27 @@ test("by host names", async () => {
   } finally {
     await sandbox.kill();
   }
+});
+
+test("HTTP/2", async (t) => {
+  const sandbox = await Sandbox.create({ timeoutMs: 120_000 });
+  t.after(() => sandbox.kill());
+  name(sandbox, 49983);
+  const ask = async (host, headers) => {
+    const session = connect(`https://${host}`, { ca: readFileSync(process.env.NODE_EXTRA_CA_CERTS) });
+    try {
+      const stream = session.request({ ":path": headers.path, ...headers.more });
+      const [answer] = await once(stream, "response");
+      stream.resume();
+      return [session.alpnProtocol, answer[":status"]];
+    } finally {
+      session.close();
+    }
+  };
+  const port = process.env.E2B_DOMAIN.split(":")[1];
+  const key = { "x-api-key": process.env.E2B_API_KEY };
+  assert.deepEqual(await ask(`api.boxes.test:${port}`, { path: "/sandboxes", more: key }), ["h2", 200]);
+  assert.deepEqual(await ask(sandbox.getHost(49983), { path: "/health" }), ["h2", 401]);
 });
 
 // A server of the host that notes what it is asked with.
