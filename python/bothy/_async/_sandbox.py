@@ -1055,7 +1055,8 @@ class AsyncSandbox:
         """Return a link to the HTTP server on a port of the sandbox, for a browser.
 
         Anyone who has the link can use it, without a key, until it ends. For a webhook see
-        :meth:`create_link`. Programs on this computer can use :meth:`forward` instead.
+        :meth:`create_link`. Where it ends with ``.localhost``, browsers and curl find it, and
+        other programs often do not: for those there are :meth:`endpoint` and :meth:`forward`.
 
         Args:
             port: The port inside the sandbox.
