@@ -53,7 +53,7 @@ export function bothySandbox(options: HarnessSandboxOptions = {}): HarnessV1Sand
     const sandbox = await client.sandboxes.create({ ...params, metadata, ...from }, { signal });
     try {
       const session = await open(sandbox, life, signal);
-      if (onFirstCreate && !snapshot) await onFirstCreate(session.restricted(), { abortSignal: signal });
+      if (onFirstCreate && !snapshot) await toldIfLong(sandbox, () => onFirstCreate(session.restricted(), { abortSignal: signal }));
       // What runs already belongs to this session alone: the next ones start with the files.
       if (prepared && !snapshot) await sandbox.snapshot({ name: prepared, memory: false, signal });
       return session;
@@ -96,5 +96,18 @@ async function authenticated<T>(work: () => Promise<T>): Promise<T> {
     if (!(cause instanceof AuthenticationError || cause instanceof ForbiddenError)) throw cause;
     const message = `Bothy refused the key: ${cause.message} Set BOTHY_API_KEY, or give apiKey to bothySandbox.`;
     throw new HarnessSandboxAuthenticationError({ message, sandboxProviderId: "bothy", cause });
+  }
+}
+
+/** Says, as a warning of the process, what a session waits for while the harness installs what it needs. */
+async function toldIfLong(sandbox: Sandbox, install: () => PromiseLike<void> | void): Promise<void> {
+  const timer = setTimeout(
+    () => process.emitWarning(`the harness installs what it needs in the sandbox ${sandbox.id}, once; the session waits for that`, { code: "BOTHY_WAITING" }),
+    10_000,
+  );
+  try {
+    await install();
+  } finally {
+    clearTimeout(timer);
   }
 }

@@ -240,6 +240,22 @@ test("what is prepared is done once, and the next sandbox starts with it", async
   assert.equal(await stateOf(sessions[0].id), "stopped", "a session that nobody can resume is ended by stop");
 });
 
+test("what a session waits for is said while the harness installs", async (t) => {
+  const told = [];
+  const listen = (warning) => warning.code === "BOTHY_WAITING" && told.push(warning.message);
+  process.on("warning", listen);
+  t.after(() => process.off("warning", listen));
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const onFirstCreate = async () => {
+    t.mock.timers.tick(10_000);
+    throw new Error("enough");
+  };
+  await assert.rejects(async () => provider.createSession({ identity: crypto.randomUUID(), onFirstCreate }), /^Error: enough$/);
+  t.mock.timers.reset();
+  await new Promise(setImmediate);
+  assert.match(told.join(), /^the harness installs what it needs in the sandbox sbx/);
+});
+
 test("a given sandbox is neither stopped nor ended", async () => {
   const given = await bothySandbox({ sandbox: session.sandbox }).createSession({ sessionId: "x", identity: "y", onFirstCreate: () => assert.fail("it is the caller's") });
   await given.stop();
