@@ -90,8 +90,8 @@ func Transport() http.RoundTripper {
 	t.ExpectContinueTimeout = 2 * time.Second
 	// Each stream of a command has a connection of its own, so that one that is not read holds up
 	// no other.
-	t.Protocols = new(http.Protocols)
-	t.Protocols.SetHTTP1(true)
+	t.ForceAttemptHTTP2, t.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
+	t.TLSClientConfig = &tls.Config{NextProtos: []string{"http/1.1"}}
 	file := os.Getenv(CAFileEnv)
 	if file == "" {
 		return t
@@ -100,7 +100,7 @@ func Transport() http.RoundTripper {
 	if err != nil {
 		return broken{err}
 	}
-	t.TLSClientConfig = &tls.Config{RootCAs: roots}
+	t.TLSClientConfig.RootCAs = roots
 	return t
 }
 
