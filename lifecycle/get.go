@@ -43,9 +43,7 @@ func (s *Service) Get(ctx context.Context, id string) (*bothy.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := s.public(sb, s.budgetsOf(ctx, sb))
-	shown.Health = s.health(id)
-	return shown, nil
+	return s.public(sb, s.budgetsOf(ctx, sb)), nil
 }
 
 // List returns a page of the caller's sandboxes.
@@ -68,13 +66,17 @@ func (s *Service) List(ctx context.Context, f bothy.SandboxFilter) (bothy.Page[*
 	return shown, err
 }
 
-// public returns what a client sees of a row, with the current budget of the sandbox's tree.
+// public returns what a client sees of a row, with the current budget of the sandbox's tree, and what
+// is wrong with its machine if that runs here.
 func (s *Service) public(row *store.Sandbox, budgets func(root string) float64) *bothy.Sandbox {
 	sb := row.Public()
-	if sb == nil || sb.BudgetRoot == "" {
-		return sb
+	if sb == nil {
+		return nil
 	}
-	sb.Budget = budgets(sb.BudgetRoot)
+	sb.Health = s.health(sb.ID)
+	if sb.BudgetRoot != "" {
+		sb.Budget = budgets(sb.BudgetRoot)
+	}
 	return sb
 }
 

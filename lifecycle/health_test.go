@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -48,11 +49,11 @@ func TestTheLastCommandTellsWhatIsWrongWithASandbox(t *testing.T) {
 		if got.Status != c.want {
 			t.Errorf("after %s: %+v, want %q", c.what, got, c.want)
 		}
+		if p, err := w.List(w.me(), bothy.SandboxFilter{}); err != nil || len(p.Items) != 1 || !reflect.DeepEqual(p.Items[0].Health, w.get(sb.ID).Health) {
+			t.Errorf("after %s a list has %+v, %v", c.what, p, err)
+		}
 	}
 	w.wantEvent(sb.ID, bothy.EventSandboxUnhealthy)
-	if p, err := w.List(w.me(), bothy.SandboxFilter{}); err != nil || len(p.Items) != 1 || p.Items[0].Health != nil {
-		t.Errorf("a list has %+v, %v", p, err)
-	}
 }
 
 func TestTheSameTroubleIsToldOnceAMinute(t *testing.T) {

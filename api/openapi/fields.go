@@ -71,7 +71,7 @@ var Descriptions = map[string]fields{
 		"resumed":            field("What came back when it was last resumed."),
 		"host_labels":        field("The labels that its host has to have, where some were asked for."),
 		"ended":              field("Why and when it ended; missing while it lives."),
-		"health":             field("What is wrong with the sandbox itself, as the last command met it; missing if that command met nothing of the kind, and in lists."),
+		"health":             field("What is wrong with the sandbox itself, as the last command met it; missing if that command met nothing of the kind. Lists have it of sandboxes on the host that answers."),
 		"host_loss":          field("The last time that it lost its host and was paused; missing when it never was."),
 	},
 	"Health": {

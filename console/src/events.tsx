@@ -11,7 +11,7 @@ const shown = 500;
 /** What events are called where people read them, and how they are drawn. */
 const said: Record<string, [string, string?]> = {
   "sandbox.created": ["Created"], "sandbox.updated": ["Changed"], "sandbox.paused": ["Paused", "paused"], "sandbox.resumed": ["Resumed"], "sandbox.forked": ["Forked"],
-  "sandbox.rolled_back": ["Rolled back"], "sandbox.restarted": ["Started again"], "sandbox.unattached": ["Not taken over yet", "paused"], "sandbox.host_lost": ["Host lost"], "sandbox.checkpoint_failed": ["No checkpoint"], "sandbox.not_resumed": ["Not resumed yet", "paused"], "sandbox.moved": ["Moved to another host"], "sandbox.move_failed": ["Not moved"], "sandbox.conflict": ["Changed by another server"], "sandbox.ended": ["Ended", "ended"], "sandbox.oom_killed": ["Out of memory", "oom"], "sandbox.unhealthy": ["Something is wrong inside", "oom"],
+  "sandbox.rolled_back": ["Rolled back"], "sandbox.restarted": ["Started again"], "sandbox.unattached": ["Not taken over yet", "paused"], "sandbox.host_lost": ["Host lost"], "sandbox.checkpoint_failed": ["No checkpoint"], "sandbox.not_resumed": ["Not resumed yet", "paused"], "sandbox.moved": ["Moved to another host"], "sandbox.move_failed": ["Not moved"], "sandbox.conflict": ["Changed by another server"], "sandbox.ended": ["Ended", "ended"], "sandbox.oom_killed": ["Out of memory", "oom"], "sandbox.unhealthy": ["Something is wrong", "oom"],
   "snapshot.created": ["Snapshot taken"], "snapshot.deleted": ["Snapshot deleted"], "snapshot.stored": ["Snapshot in object storage"], "budget.warning": ["Budget nearly used", "budget"], "budget.exceeded": ["Budget used up", "budget"], "engine.preparing": ["An engine gets ready"],
 };
 

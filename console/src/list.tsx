@@ -46,7 +46,7 @@ function useSandboxes() {
 }
 
 const matches = (s: SandboxInfo, words: string[]) => {
-  const text = [s.id, s.name, s.state, s.template, s.engine, s.ended?.reason, ...Object.entries(s.metadata ?? {}).map(([k, v]) => `${k}=${v}`)].join(" ").toLowerCase();
+  const text = [s.id, s.name, s.state, s.template, s.engine, s.ended?.reason, s.health?.status, ...Object.entries(s.metadata ?? {}).map(([k, v]) => `${k}=${v}`)].join(" ").toLowerCase();
   return words.every((w) => text.includes(w));
 };
 
@@ -157,7 +157,7 @@ class Row extends Component<RowProps> {
       <tr class={chosen ? "row chosen" : "row"} data-id={s.id}>
         <td>{toggle && <input type="checkbox" aria-label={`Choose ${s.id}`} checked={chosen} onChange={() => toggle(s.id)} />}</td>
         <td><A to={`sandboxes/${s.id}`}>{s.name ? <>{s.name} <small>{s.id}</small></> : s.id}</A></td>
-        <td><span class={`state ${s.state}`}>{s.ended ? s.ended.reason.replaceAll("_", " ") : s.state}</span></td><td title={s.template}>{s.template}</td><td>{s.engine}</td>
+        <td><span class={`state ${s.state}`}>{s.ended ? s.ended.reason.replaceAll("_", " ") : s.state}</span>{s.health && <small class="warn" title={s.health.detail}> {s.health.status.replaceAll("_", " ")}</small>}</td><td title={s.template}>{s.template}</td><td>{s.engine}</td>
         <td><Time at={s.createdAt} /></td><td>{ended ? <Time at={s.ended?.at} /> : <Time at={s.expiresAt} left />}</td>
         <td class="number">{typeof m?.cpuUsed === "number" ? `${m.cpuUsed.toFixed(2)} ` : ""}<small>/ {s.cpu}</small></td>
         <td class="number">{m ? `${Math.round(m.memoryBytes / 2 ** 20)} ` : ""}<small>/ {s.memoryMb} MiB</small></td>

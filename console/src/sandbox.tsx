@@ -90,6 +90,7 @@ function Overview({ sandbox, life, act, write }: { sandbox: Sandbox; life: Bothy
             {!s.ended && <><dt>Time left</dt><dd>{s.expiresAt ? <><Time at={s.expiresAt} left />, then it will {s.onTimeout}</> : "no limit"} {write && s.expiresAt && <Button kind="quiet" work={() => act(() => sandbox.setTimeout(3600))}>Set to an hour</Button>}</dd></>}
             {s.parentSandboxId && <><dt>Copy of</dt><dd><A to={`sandboxes/${s.parentSandboxId}`}><code>{s.parentSandboxId}</code></A>{s.forkedAt && <>, as it was on <Moment at={s.forkedAt} /></>} · <A to="snapshots">family</A></dd></>}
             {s.secretNames && <><dt>Secrets</dt><dd>{s.secretNames.map((n) => <code key={n} class="label">{n}</code>)} <small>Their values stay with the server.</small></dd></>}
+            {s.health && <><dt>Trouble</dt><dd><b class="warn">{s.health.status.replaceAll("_", " ")}</b> {s.health.detail} {s.health.hint} <small><Time at={s.health.at} /></small></dd></>}
             {s.ended && <><dt>Ended</dt><dd><b>{s.ended.reason.replaceAll("_", " ")}</b> {s.ended.detail}</dd></>}
             {!!s.checkpointSeconds && <><dt>Checkpoints</dt><dd>every {span(s.checkpointSeconds)}{s.checkpointAt && <>, the last <Time at={s.checkpointAt} /></>}</dd></>}
             {s.onHostLoss !== "pause" && <><dt>If its host is lost</dt><dd>{s.onHostLoss === "fail" ? "it ends" : "another host resumes it"}</dd></>}

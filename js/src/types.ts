@@ -79,7 +79,7 @@ export interface SandboxInfo {
   resumed?: Resumed;
   /** The last time that it lost its host and was paused. */
   hostLoss?: HostLoss;
-  /** What is wrong with the sandbox itself, as the last command met it; not in lists. */
+  /** What is wrong with the sandbox itself, as the last command met it. Lists have it of sandboxes on the host that answers. */
   health?: Health;
   /** Set once it has ended. */
   ended?: Ended;
