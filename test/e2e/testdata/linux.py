@@ -109,6 +109,54 @@ with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
     want("udp6", f"01000000:{s.getsockname()[1]:04X} " in read("/proc/net/udp6"), True)
     want("sockstat6", re.search(r"UDP6: inuse [1-9]", read("/proc/net/sockstat6")) is not None, True)
 
+# What ss asks for: the listeners of TCP and UDP and the sockets of Unix, each with its inode.
+def diagnosed(request):
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as s:  # NETLINK_SOCK_DIAG
+        s.send(struct.pack("=IHHII", 16 + len(request), 20, 0x301, 1, 0) + request)  # NLM_F_REQUEST | NLM_F_DUMP
+        while True:
+            data = s.recv(1 << 18)
+            while data:
+                size, kind = struct.unpack_from("=IH", data)
+                if kind == 3:  # NLMSG_DONE
+                    return
+                if kind == 2:  # NLMSG_ERROR
+                    number = -struct.unpack_from("=i", data, 16)[0]
+                    raise OSError(number, os.strerror(number))
+                yield data[16:size]
+                data = data[size + 3 & ~3 :]
+
+
+def listed(family, protocol, state):
+    for b in diagnosed(struct.pack("=BBxxI48x", family, protocol, 1 << state)):
+        yield (*struct.unpack_from(">HH", b, 4), socket.inet_ntop(family, b[8 : 8 + (4 if family == 2 else 16)]), struct.unpack_from("=I", b, 68)[0])
+
+
+inode = lambda s: os.fstat(s.fileno()).st_ino
+for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+    with socket.socket(family) as s, socket.socket(family, socket.SOCK_DGRAM) as u, socket.socket(family) as c:
+        s.bind((address, 0))
+        s.listen()
+        u.bind((address, 0))
+        c.connect(s.getsockname())
+        row = lambda s, to: (s.getsockname()[1], to, address, inode(s))
+        want("a listener", row(s, 0) in listed(family, 6, 10), True)
+        want("a connection", row(c, s.getsockname()[1]) in listed(family, 6, 1), True)
+        want("not a listener", row(c, s.getsockname()[1]) in listed(family, 6, 10), False)
+        want("a receiver", row(u, 0) in listed(family, 17, 7), True)
+mptcp = struct.pack("=BBxxI48xHHI", socket.AF_INET, 262 & 0xFF, 1 << 10, 8, 3, 262)
+want("MPTCP", trial(list, diagnosed(mptcp)), "No such file or directory")
+with socket.socket(socket.AF_UNIX) as s:
+    s.bind("\0diagnosed")
+    s.listen()
+    rows = [b for b in diagnosed(struct.pack("=BxxxIII8x", socket.AF_UNIX, 1 << 10, 0, 1)) if struct.unpack_from("=I", b, 4)[0] == inode(s)]
+    want("a socket of Unix", [b[20 : 16 + struct.unpack_from("=H", b, 16)[0]] for b in rows], [b"\0diagnosed"])
+
+# A directory is listed with the inodes that stat shows.
+for folder in ("/", "/usr", "/usr/lib"):
+    with os.scandir(folder) as entries:
+        other = [e.path for e in entries if not os.path.ismount(e.path) and e.inode() != os.lstat(e.path).st_ino]
+    want("inodes of " + folder, other, [])
+
 # A new network namespace has a loopback interface that is down and has no address. This is how
 # bubblewrap sets it up: an address that must be new, then the interface.
 if libc.unshare(0x10000000 | 0x40000000) != 0:  # CLONE_NEWUSER | CLONE_NEWNET
