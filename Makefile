@@ -152,6 +152,7 @@ test-dockerfiles: host build ## compare what thirty Dockerfiles make with what D
 
 .PHONY: test-programs
 test-programs: host build ## run the programs of docs/compatibility.md, which are downloaded (half an hour)
+	@scripts/packages @/usr/lib/postgresql:postgresql
 	@BOTHY_E2E=1 BOTHY_TEST_PROGRAMS=all BOTHY_BIN=$(CURDIR)/bin/bothy BOTHY_TEMPLATES=$${BOTHY_TEMPLATES:-/var/lib/bothy/templates} \
 		$(TEST) -count=1 -timeout 60m -v -run '^TestPrograms' ./test/e2e
 
