@@ -224,7 +224,7 @@ export function pairs(text: string, what: string): Record<string, string> {
 
 const some = (text: string | undefined, what: string) => (text ? pairs(text, what) : undefined);
 
-const words = (text?: string) => text?.split(/[\s,]+/).filter(Boolean);
+export const words = (text?: string) => text?.split(/[\s,]+/).filter(Boolean);
 
 /** Lines of NAME=VALUE HOST,HOST. A value may have no spaces, as no key has. */
 export function secrets(text: string): Secret[] | undefined {

@@ -448,8 +448,23 @@ test("a host that was refused is allowed live", async () => {
   const row = page.locator("tr", { hasText: "example.net" }).first();
   await row.getByText("refused").waitFor();
   await row.getByRole("button", { name: "Allow this host" }).click();
-  await page.getByText("with example.net").waitFor();
-  assert.deepEqual((await call(admin, "GET", `/v1/sandboxes/${box}`)).network.allow_domains, ["example.net"]);
+  await page.getByText("example.net.", { exact: false }).first().waitFor();
+  const network = async () => (await call(admin, "GET", `/v1/sandboxes/${box}`)).network;
+  assert.deepEqual((await network()).allow_domains, ["example.net"]);
+  assert.equal((await network()).presets.length, 7, "the presets of restricted stay");
+  await page.getByRole("button", { name: "Change" }).click();
+  await page.getByLabel("Host names").fill("example.net *.example.org");
+  await page.getByLabel("Address ranges", { exact: true }).fill("not a range");
+  for (const preset of ["npm", "github", "go", "debian", "crates", "llm"]) await page.getByLabel(preset, { exact: true }).uncheck();
+  await accessible(page);
+  await page.getByRole("button", { name: "Set the policy" }).click();
+  await page.getByRole("alert").filter({ hasText: "not" }).waitFor();
+  assert.equal((await network()).presets.length, 7, "a mistake changes nothing");
+  await page.getByLabel("Address ranges", { exact: true }).fill("198.51.100.0/24");
+  await page.getByLabel("Only these ports").fill("443");
+  await page.getByRole("button", { name: "Set the policy" }).click();
+  await page.getByText("preset pypi, example.net, *.example.org, 198.51.100.0/24").waitFor();
+  assert.deepEqual(await network(), { mode: "restricted", presets: ["pypi"], allow_domains: ["example.net", "*.example.org"], allow_cidrs: ["198.51.100.0/24"], allow_ports: [443] });
   await picture(page, "network");
 });
 
