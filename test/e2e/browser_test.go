@@ -147,8 +147,8 @@ func TestBrowser(t *testing.T) {
 	if got := title(c); !strings.Contains(got, "six times 42") {
 		t.Error(got)
 	}
-	// Each page has a user namespace and a filter of system calls of its own.
-	const confined = `for p in $(pgrep -f -- --type=renderer); do
+	// Each page has a user namespace and a filter of system calls of its own. (The brackets keep the shell out.)
+	const confined = `for p in $(pgrep -f -- '[-]-type=renderer'); do
 		grep -q '^Seccomp:.*2' /proc/$p/status && [ "$(readlink /proc/$p/ns/user)" != "$(readlink /proc/1/ns/user)" ] || echo $p; done`
 	if got := b.sh("root", confined); got != "" {
 		t.Errorf("renderers without Chromium's sandbox: %s", got)
