@@ -289,6 +289,53 @@ print(monotonic_ns(), min(-monotonic_ns() + clock_gettime_ns(CLOCK_BOOTTIME) for
 	return monotonic, ahead
 }
 
+// sleeper sleeps until it gets a signal, and prints how long that was, in ns: by what is left of its sleep, by what is
+// left of a timer, and by the monotonic clock, which was read before and after.
+const sleeper = `
+import ctypes, os, signal, time
+libc = ctypes.CDLL(None)
+span = lambda *n: (ctypes.c_long * len(n))(*n)
+signal.signal(signal.SIGUSR1, lambda *_: None)
+start = time.monotonic_ns()
+timer = libc.timerfd_create(time.CLOCK_REALTIME, 0)
+libc.timerfd_settime(timer, 0, span(0, 0, 1000, 0), None)
+print(os.getpid(), flush=True)
+left, of_timer = span(0, 0), span(0, 0, 0, 0)
+libc.nanosleep(span(1000, 0), left)
+libc.timerfd_gettime(timer, of_timer)
+slept = lambda s, ns: (1000 - s) * 10**9 - ns
+print(slept(*left), slept(*of_timer[2:]), time.monotonic_ns() - start)
+`
+
+// What sleeps for a time, or set a timer for one, has after a pause what it had left, and the pause is no part of how
+// long a command ran. This holds for C libraries and timeout(1), which count on the time of day.
+func TestTimersAndDurationsLeaveOutAPause(t *testing.T) {
+	t.Parallel()
+	b := shared.newBox(t, bothy.SandboxCreate{})
+	before, _ := b.clocks()
+	command := b.spawn("python3 -c '" + sleeper + "' | tee /tmp/slept")
+	b.sh("until grep -q . /tmp/slept; do sleep 0.02; done")
+	b.pause()
+	b.resume(b.id)
+	out := b.sh("set -- $(cat /tmp/slept); while kill -USR1 $1 2>/dev/null; do sleep 0.02; done; until [ $(wc -l </tmp/slept) = 2 ]; do sleep 0.02; done; tail -1 /tmp/slept")
+	var slept, ofTimer, monotonic int64
+	if _, err := fmt.Sscan(out, &slept, &ofTimer, &monotonic); err != nil || slept > monotonic || ofTimer > monotonic {
+		t.Errorf("slept, by the timer, by the monotonic clock: %s, %v", out, err)
+	}
+	ctx, cancel := within(t)
+	defer cancel()
+	ran := time.Duration(-1)
+	err := b.s.Exec.Output(ctx, b.id, command, 0, func(e bothy.ExecEvent) error {
+		if e.IsFinal {
+			ran = time.Duration(e.DurationMS) * time.Millisecond
+		}
+		return nil
+	})
+	if after, _ := b.clocks(); err != nil || ran < 0 || ran > after-before {
+		t.Errorf("the command ran for %s, and the monotonic clock for %s, %v", ran, after-before, err)
+	}
+}
+
 // Monotonic time, and so every timer, stops during a pause. The time since boot goes on.
 func TestAPauseDoesNotCount(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/sentry/ktime"
 	sentrytime "gvisor.dev/gvisor/pkg/sentry/time"
 )
@@ -9,6 +10,32 @@ import (
 // time for which that was stopped.
 func (k *Kernel) BootTimeClock() ktime.SampledClock {
 	return &timekeeperClock{tk: k.timekeeper, c: sentrytime.BootTime}
+}
+
+// SetTimer changes the setting of a timer of timer_create(2) or timerfd_create(2), calls f, and
+// returns the previous setting. As on Linux, relative times on CLOCK_REALTIME do not follow changes
+// of the time of day: they are spans of CLOCK_MONOTONIC.
+func (k *Kernel) SetTimer(timer ktime.Timer, its linux.Itimerspec, abs bool, f func()) (linux.Itimerspec, error) {
+	clock := timer.Clock()
+	if c, ok := clock.(*timekeeperClock); ok && (c.c == sentrytime.Realtime || c.c == sentrytime.RealtimeSpan) {
+		c := &timekeeperClock{tk: k.timekeeper, c: sentrytime.RealtimeSpan}
+		if abs {
+			c = k.timekeeper.realtimeClock
+		}
+		s, err := ktime.SettingFromItimerspec(its, abs, c)
+		if err != nil {
+			return linux.Itimerspec{}, err
+		}
+		now, old := timer.Set(ktime.Setting{}, f)
+		timer.(*ktime.SampledTimer).SetClock(c, s)
+		return ktime.ItimerspecFromSetting(now, old), nil
+	}
+	s, err := ktime.SettingFromItimerspec(its, abs, clock)
+	if err != nil {
+		return linux.Itimerspec{}, err
+	}
+	now, old := timer.Set(s, f)
+	return ktime.ItimerspecFromSetting(now, old), nil
 }
 
 // stopMonotonic stops CLOCK_MONOTONIC.
