@@ -309,7 +309,7 @@ func (a *Agent) postOne(r *http.Request, path string, content io.Reader, entries
 		return err
 	}
 	m := metadataOf(r.Header)
-	info, err := a.files.Write(u, path, body(content), files.WriteOptions{Metadata: m})
+	info, err := a.files.Write(u, path, body(content), files.WriteOptions{Metadata: m, Anywhere: true})
 	if err == nil {
 		*entries = append(*entries, envdEntry{info.Name, info.Kind, info.Path, m})
 	}

@@ -35,6 +35,8 @@ type WriteOptions struct {
 	SHA256 []byte
 	// Metadata is an E2B client's metadata for the file; it replaces any older metadata.
 	Metadata map[string]string
+	// Anywhere also writes where only root may, as E2B does. The user owns what is new there.
+	Anywhere bool
 }
 
 // tempPrefix begins the names of files that are not complete yet.
@@ -57,6 +59,11 @@ func (f *FS) Write(u *account.User, path string, r io.Reader, o WriteOptions) (I
 			break
 		} // another created it just now
 		t, err = f.create(u, path, o)
+	}
+	if o.Anywhere && u != nil && u.UID != 0 && errors.Is(err, fs.ErrPermission) {
+		if t, err = f.createAsRoot(u, path, o); err == nil {
+			u = nil
+		}
 	}
 	if err != nil {
 		return Info{}, pathError(path, err)
@@ -136,6 +143,42 @@ func (f *FS) create(u *account.User, path string, o WriteOptions) (*pending, err
 		return err
 	})
 	return t, err
+}
+
+// createAsRoot opens the file to write for a user who may not. All that is above it must be root's alone:
+// otherwise somebody could lead root elsewhere, with a link or a folder in the place of another.
+func (f *FS) createAsRoot(u *account.User, path string, o WriteOptions) (*pending, error) {
+	var missing []string // the lowest first
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		var st unix.Stat_t
+		err := unix.Lstat(dir, &st)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			missing = append(missing, dir)
+		case err != nil:
+			return nil, err
+		case st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != 0 || st.Mode&0o022 != 0:
+			return nil, unix.EACCES
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
+		return nil, unix.EACCES
+	}
+	t, err := f.create(nil, path, o)
+	if err != nil || t.exists {
+		return t, err
+	}
+	// Root's folders stay so until all that is in them is the user's.
+	for _, name := range append([]string{t.name}, missing...) {
+		if err := os.Lchown(name, int(u.UID), int(u.GID)); err != nil {
+			t.file.Close()
+			return nil, err
+		}
+	}
+	return t, nil
 }
 
 // overwrite writes the content over the existing file once it is complete: what is small from

@@ -15,6 +15,7 @@ from e2b import (
     AuthenticationException,
     CommandExitException,
     FileType,
+    FilesystemEventType,
     InvalidArgumentException,
     NotFoundException,
     Sandbox,
@@ -161,6 +162,20 @@ class Files(Shared):
         with self.assertRaises(SandboxException):
             self.sandbox.files.read("/root/secret")
 
+    def test_outside_home(self):
+        """What the user writes is the user's, also where only root may write; what was there stays whose it was."""
+        files = self.sandbox.files
+        for path in ("/at-the-top", "/opt/new/folder/f", "/root/mine", "/usr/local/bin/tool"):
+            self.assertEqual(files.write(path, "x").path, path)
+            self.assertEqual((files.get_info(path, user="root").owner, files.read(path, user="root")), ("user", "x"))
+        self.assertEqual([files.get_info(d).owner for d in ("/opt", "/opt/new", "/opt/new/folder")], ["root", "user", "user"])
+        files.write("/etc/environment", "A=b")
+        self.assertEqual((files.get_info("/etc/environment").owner, files.read("/etc/environment")), ("root", "A=b"))
+        self.sandbox.commands.run("ln -s /etc/hostname led-away; ln -s /etc led")
+        for led in ("led-away", "led/hostname", "/proc/sys/new"):
+            with self.assertRaises(SandboxException):
+                files.write(led, "x")
+
     def test_metadata(self):
         files = self.sandbox.files
         self.assertEqual(files.write("meta", "x", metadata={"kind": "test"}).metadata, {"kind": "test"})
@@ -186,12 +201,13 @@ class Files(Shared):
         files = self.sandbox.files
         files.make_dir("watched")
         watch = files.watch_dir("watched", include_entry=True)
-        files.write("watched/new", "x")
+        for name in ("new", "end"):  # whoever sees the second has all of the first
+            files.write("watched/" + name, "x")
         seen = []
         until = time.monotonic() + 20
-        while not any(e.name == "new" for e in seen) and time.monotonic() < until:
+        while not any(e.name == "end" for e in seen) and time.monotonic() < until:
             seen += watch.get_new_events()
-        self.assertIn("new", [e.name for e in seen])
+        self.assertEqual([e.type for e in seen if e.name == "new"], [FilesystemEventType.CREATE, FilesystemEventType.WRITE])
         watch.stop()
 
     def test_signed(self):

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Bothy, Sandbox, SandboxPausedError } from "bothy";
+import { Bothy, Sandbox, SandboxNotFoundError, SandboxPausedError } from "bothy";
 import { template, until } from "./setup.js";
 
 /** Starts a process that counts, and returns how to ask it how far it is. */
@@ -85,6 +85,8 @@ test("a live snapshot, a roll-back, and what was there until then", async () => 
   const bad = all.find(({ id }) => id !== good.id);
   await sbx.rollback(bad?.id ?? "");
   assert.equal(await sbx.files.read("state"), "bad");
+  await assert.rejects(Sandbox.get(good.id), (error: SandboxNotFoundError) =>
+    error.message.includes("a snapshot's id") && error.hint!.includes(`client.snapshots.get("${good.id}")`));
 });
 
 test("forks have memory and processes, and are apart", async () => {

@@ -112,6 +112,9 @@ def test_snapshot_and_rollback(sbx: Sandbox) -> None:
     sbx.rollback(snapshot)
     assert sbx.files.read("f") == "before"
     assert {s.name for s in sbx.snapshots()} >= {"good"} and len(sbx.snapshots()) == 2
+    with pytest.raises(SandboxNotFoundError, match="a snapshot's id") as caught:
+        Sandbox.get(snapshot.id)
+    assert f'client.snapshot("{snapshot.id}")' in str(caught.value)
 
 
 def test_fork(sbx: Sandbox) -> None:
