@@ -346,8 +346,9 @@ func (d *Door) follow(ctx context.Context, b *templateBuild, id string) {
 	}
 }
 
-// E2B's names of what comes before and after a client's own steps, which have numbers. Older
-// clients understand no others.
+// E2B's names of what comes before and after a client's own steps, which have numbers. Its SDK for
+// Python knows these two in every version that works here, fails on any other before 2.59.0, and
+// ignores others from there on.
 const (
 	baseStep  = "base"
 	finalStep = "finalize"

@@ -45,6 +45,10 @@ from pydantic import BaseModel
 WORKSPACE = "/workspace"
 MAX_STDIN = 4 << 20  # characters: a request holds 16 MiB
 STARTS = 8  # sandboxes that start at once: more would only share the host's processors
+GONE = (
+    "The server went away during the evaluation. When it runs again, `inspect sandbox cleanup bothy` ends the sandboxes "
+    "that are left, and `inspect eval-retry` with the log repeats the samples that failed."
+)
 DEAD = (SandboxEndedError, SandboxNotFoundError, SandboxNotReadyError, SandboxPausedError)
 
 _starting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -137,8 +141,12 @@ class BothySandboxEnvironment(SandboxEnvironment):
         """End the sample's sandbox, also where the sample was interrupted."""
         for environment in environments.values():
             if isinstance(environment, cls):
-                with contextlib.suppress(SandboxNotFoundError):
+                try:
                     await environment.sandbox.terminate()
+                except SandboxNotFoundError:
+                    pass
+                except ConnectionFailedError as error:
+                    raise SandboxUnavailableError(f"{error} {GONE}") from None
 
     @classmethod
     async def cli_cleanup(cls, id: str | None) -> None:

@@ -6,7 +6,7 @@ import warnings
 import pytest
 import pytest_asyncio
 import tiktoken
-from bothy import AsyncSandbox, Sandbox, adapters
+from bothy import AsyncSandbox, ConnectionFailedError, Sandbox, adapters
 from inspect_ai import Task, eval
 from inspect_ai._cli.util import parse_sandbox
 from inspect_ai._eval.loader import resolve_task_sandbox
@@ -34,6 +34,21 @@ async def test_a_dead_sandbox_is_reported():
     with pytest.raises(SandboxUnavailableError):
         await made["default"].exec(["true"])
     await BothySandboxEnvironment.sample_cleanup("dead", None, made, False)
+
+
+async def test_a_server_that_went_away(monkeypatch):
+    """The sample fails, with what to do, instead of counting as answered."""
+    made = await BothySandboxEnvironment.sample_init("gone", "python-3.12-bare", {})
+    here = made["default"].sandbox
+
+    async def terminate():
+        raise ConnectionFailedError("nothing listens there")
+
+    monkeypatch.setattr(here, "terminate", terminate)
+    with pytest.raises(SandboxUnavailableError, match="eval-retry"):
+        await BothySandboxEnvironment.sample_cleanup("gone", None, made, False)
+    monkeypatch.undo()
+    await BothySandboxEnvironment.sample_cleanup("gone", None, made, False)
 
 
 @pytest.mark.parametrize("name", ["node-22", "team/app:v3"])
