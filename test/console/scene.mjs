@@ -45,7 +45,7 @@ try {
     await take(name);
   };
   const inside = (id, command) => call(at.admin, "POST", `/v1/sandboxes/${id}/exec`, { command });
-  await inside(shop, "getent hosts telemetry.example.net; getent hosts pypi.org; true");
+  await inside(shop, "getent hosts telemetry.example.net; getent hosts github.com; true");
   await show(`sandboxes/${shop}/network`, "network", () => p.getByText("telemetry.example.net").first());
   await show(`sandboxes/${shop}/processes`, "processes", () => p.getByText("http.server").first());
   await show(`sandboxes/${ids.get("data-analyst")}`, "sandbox", () => p.locator("figure", { hasText: "CPU" }).locator("polyline").first());
