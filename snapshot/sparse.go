@@ -15,7 +15,7 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/bothy-dev/bothy/internal/disk"
 )
 
 // A sparse file, such as the memory of a virtual machine, is mostly holes. The work is
@@ -85,24 +85,12 @@ func sumSparse(ctx context.Context, dir string, p Part, strong bool) (Part, erro
 // nextData returns the next blocks with data at or after from, which must be the start of a
 // block. If there are none it returns size.
 func nextData(f *os.File, from, size int64) (begin, end int64, err error) {
-	if from >= size {
-		return size, size, nil
+	begin, end, err = disk.NextData(f, from, size)
+	if err != nil || begin == size {
+		return begin, end, err
 	}
-	data, err := unix.Seek(int(f.Fd()), from, unix.SEEK_DATA)
-	switch {
-	case errors.Is(err, unix.ENXIO):
-		return size, size, nil
-	case errors.Is(err, unix.EINVAL):
-		return from, size, nil // the file system does not support holes
-	case err != nil:
-		return 0, 0, err
-	}
-	hole, err := unix.Seek(int(f.Fd()), data, unix.SEEK_HOLE)
-	if err != nil {
-		return 0, 0, err
-	}
-	begin = max(from, data/sparseBlock*sparseBlock)
-	return begin, min(size, (hole+sparseBlock-1)/sparseBlock*sparseBlock), nil
+	begin = max(from, begin/sparseBlock*sparseBlock)
+	return begin, min(size, (end+sparseBlock-1)/sparseBlock*sparseBlock), nil
 }
 
 var zeroBlock [sparseBlock]byte

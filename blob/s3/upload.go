@@ -14,8 +14,8 @@ import (
 	"syscall"
 
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sys/unix"
 
+	"github.com/bothy-dev/bothy/internal/disk"
 	"github.com/bothy-dev/bothy/internal/failpoint"
 )
 
@@ -192,15 +192,12 @@ func (f *file) pieces(r *os.File) (chunks []chunk, err error) {
 	for at := int64(0); at < f.Size; at += chunkSize {
 		size := min(chunkSize, f.Size-at)
 		if f.Sparse {
-			data, err := unix.Seek(int(r.Fd()), at, unix.SEEK_DATA)
-			if errors.Is(err, unix.ENXIO) {
-				break // the rest is a hole
-			}
-			if err == nil && data >= at+size {
-				continue
-			}
-			if err != nil && !errors.Is(err, unix.EINVAL) {
+			data, _, err := disk.NextData(r, at, f.Size)
+			if err != nil {
 				return nil, err
+			}
+			if data >= at+size {
+				continue
 			}
 		}
 		chunks = append(chunks, chunk{At: at, Size: size})

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bothy-dev/bothy"
+	hostdisk "github.com/bothy-dev/bothy/internal/disk"
 )
 
 // layerMB is what a separate file system needs in addition to the quota.
@@ -86,20 +87,14 @@ func copySparse(to, from *os.File) error {
 
 // eachExtent calls fn with each part of a file that is not a hole.
 func eachExtent(f *os.File, size int64, fn func(start, end int64) error) error {
-	for at := int64(0); at < size; {
-		start, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
-		if err == unix.ENXIO {
-			return nil
-		}
-		if err != nil {
+	for at := int64(0); ; {
+		start, end, err := hostdisk.NextData(f, at, size)
+		if err != nil || start == size {
 			return err
 		}
-		if at, err = unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE); err != nil {
+		if err := fn(start, end); err != nil {
 			return err
 		}
-		if err := fn(start, at); err != nil {
-			return err
-		}
+		at = end
 	}
-	return nil
 }

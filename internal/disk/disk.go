@@ -1,4 +1,4 @@
-// Package disk reports how much space a disk of the host has.
+// Package disk reports how much space a disk of the host has, and reads and writes sparse files.
 package disk
 
 import (

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -72,29 +73,43 @@ func (s *Sparse) data(text []byte) int {
 	return n
 }
 
+// NextData returns the next part of a file that is not a hole, from an offset on and before end. If
+// there is none it returns end twice. Where a file system does not support holes, all is data.
+func NextData(f *os.File, from, end int64) (begin, next int64, err error) {
+	if from >= end {
+		return end, end, nil
+	}
+	begin, err = unix.Seek(int(f.Fd()), from, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return end, end, nil
+	case errors.Is(err, unix.EINVAL):
+		return from, end, nil
+	case err != nil:
+		return 0, 0, err
+	case begin >= end:
+		return end, end, nil
+	}
+	next, err = unix.Seek(int(f.Fd()), begin, unix.SEEK_HOLE)
+	return begin, min(next, end), err
+}
+
 // CopyRange copies a part of another file, if possible in the kernel and without reading its holes.
 func (s *Sparse) CopyRange(from *os.File, offset, size int64) error {
-	for end := offset + size; offset < end; {
-		data, err := from.Seek(offset, unix.SEEK_DATA)
-		switch {
-		case errors.Is(err, unix.ENXIO): // the rest is a hole, or there is no rest
-			if info, err := from.Stat(); err != nil || info.Size() < end {
-				return errors.Join(err, io.ErrUnexpectedEOF)
-			}
-			data = end
-		case err != nil:
+	end := offset + size
+	if info, err := from.Stat(); err != nil || info.Size() < end {
+		return cmp.Or(err, io.ErrUnexpectedEOF)
+	}
+	for offset < end {
+		data, next, err := NextData(from, offset, end)
+		if err != nil {
 			return err
 		}
-		data = min(data, end)
 		s.at += data - offset
 		if offset = data; offset == end {
 			break
 		}
-		next, err := from.Seek(offset, unix.SEEK_HOLE)
-		if err != nil {
-			return err
-		}
-		n := min(next, end) - offset
+		n := next - offset
 		if _, err := from.Seek(offset, io.SeekStart); err != nil {
 			return err
 		}
