@@ -84,9 +84,12 @@ func (s *Ports) registerCDP() {
 // CDPTarget returns the target of a request whose path carries a link to a browser, and whether it is one.
 func (s *Ports) CDPTarget(r *http.Request) (t Target, ok bool) {
 	rest, linked := strings.CutPrefix(r.URL.Path, LinkPath)
+	if !linked {
+		return t, false
+	}
 	_, rest, _ = strings.Cut(rest, "/")
 	m := cdpLinked.FindStringSubmatch("/" + rest)
-	if !linked || m == nil || s.proxy == nil || len(s.LinkKey) == 0 || s.Links == nil {
+	if m == nil || s.proxy == nil || len(s.LinkKey) == 0 || s.Links == nil {
 		return t, false
 	}
 	port, err := strconv.ParseUint(m[2], 10, 16)
