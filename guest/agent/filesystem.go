@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/bothy-dev/bothy"
+	"github.com/bothy-dev/bothy/guest/account"
 	"github.com/bothy-dev/bothy/guest/files"
 	"github.com/bothy-dev/bothy/guest/wire/filesystempb"
 )
@@ -19,7 +20,7 @@ func (s *filesystemService) Stat(ctx context.Context, req *filesystempb.StatRequ
 		return nil, err
 	}
 	info, err := s.a.files.Stat(u, path)
-	return &filesystempb.StatResponse{Entry: s.entry(ctx, info)}, err
+	return &filesystempb.StatResponse{Entry: s.entry(ctx, u, info)}, err
 }
 
 func (s *filesystemService) MakeDir(ctx context.Context, req *filesystempb.MakeDirRequest) (*filesystempb.MakeDirResponse, error) {
@@ -28,7 +29,7 @@ func (s *filesystemService) MakeDir(ctx context.Context, req *filesystempb.MakeD
 		return nil, err
 	}
 	info, err := s.a.files.Mkdir(u, path, req.ExistOk)
-	return &filesystempb.MakeDirResponse{Entry: s.entry(ctx, info)}, err
+	return &filesystempb.MakeDirResponse{Entry: s.entry(ctx, u, info)}, err
 }
 
 func (s *filesystemService) Move(ctx context.Context, req *filesystempb.MoveRequest) (*filesystempb.MoveResponse, error) {
@@ -41,7 +42,7 @@ func (s *filesystemService) Move(ctx context.Context, req *filesystempb.MoveRequ
 		return nil, err
 	}
 	info, err := s.a.files.Move(u, from, to)
-	return &filesystempb.MoveResponse{Entry: s.entry(ctx, info)}, err
+	return &filesystempb.MoveResponse{Entry: s.entry(ctx, u, info)}, err
 }
 
 func (s *filesystemService) ListDir(ctx context.Context, req *filesystempb.ListDirRequest) (*filesystempb.ListDirResponse, error) {
@@ -55,7 +56,7 @@ func (s *filesystemService) ListDir(ctx context.Context, req *filesystempb.ListD
 	}
 	res := &filesystempb.ListDirResponse{Entries: make([]*filesystempb.EntryInfo, len(list))}
 	for i := range list {
-		res.Entries[i] = s.entry(ctx, list[i])
+		res.Entries[i] = s.entry(ctx, u, list[i])
 	}
 	return res, nil
 }
@@ -76,12 +77,13 @@ var fileTypes = map[bothy.FileType]filesystempb.FileType{
 
 // entry describes a file. Only E2B's clients get their own metadata back, and where a symbolic
 // link leads in place of what it says.
-func (s *filesystemService) entry(ctx context.Context, i files.Info) *filesystempb.EntryInfo {
+func (s *filesystemService) entry(ctx context.Context, u *account.User, i files.Info) *filesystempb.EntryInfo {
 	e := entry(i)
 	if info, ok := connect.CallInfoForHandlerContext(ctx); ok && info.RequestHeader().Get(headerWorkdir) == "" && e.Path != "" {
 		e.Metadata = files.Metadata(e.Path)
 		if e.IsSymlink {
-			e.SymlinkTarget = &i.Resolved
+			to := s.a.files.Resolve(u, e.Path)
+			e.SymlinkTarget = &to
 		}
 	}
 	return e

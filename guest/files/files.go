@@ -64,9 +64,6 @@ type Info struct {
 	Group      string
 	ModifiedAt time.Time
 	LinkTarget string
-	// Resolved is, for a symbolic link, the absolute path that it leads to, or its own path if it
-	// leads nowhere.
-	Resolved string
 	// Escaped is true where Name or Path on disk are not UTF-8.
 	Escaped bool
 }
@@ -184,10 +181,6 @@ func describe(names account.Names, path string, st fs.FileInfo) Info {
 	i.Target = i.Kind
 	if i.Kind == bothy.FileSymlink {
 		i.LinkTarget, _ = os.Readlink(path)
-		var err error
-		if i.Resolved, err = filepath.EvalSymlinks(path); err != nil {
-			i.Resolved = path
-		}
 		if t, err := os.Stat(path); err == nil {
 			i.Target = kind(t.Mode())
 		}
@@ -198,13 +191,34 @@ func describe(names account.Names, path string, st fs.FileInfo) Info {
 
 // escape makes a name valid text: names on disk may be any bytes.
 func (i *Info) escape() {
-	for _, s := range []*string{&i.Name, &i.Path, &i.LinkTarget, &i.Resolved} {
+	for _, s := range []*string{&i.Name, &i.Path, &i.LinkTarget} {
 		if !utf8.ValidString(*s) {
-			q := strconv.Quote(*s)
-			*s, i.Escaped = q[1:len(q)-1], true
+			*s, i.Escaped = quoted(*s), true
 		}
 	}
 	i.Owner, i.Group = strings.ToValidUTF8(i.Owner, "?"), strings.ToValidUTF8(i.Group, "?")
+}
+
+// quoted is a name with what is not text escaped.
+func quoted(name string) string {
+	q := strconv.Quote(name)
+	return q[1 : len(q)-1]
+}
+
+// Resolve returns the absolute path that a symbolic link leads to, or its own path if it leads nowhere
+// that the user can see.
+func (f *FS) Resolve(u *account.User, path string) string {
+	to := path
+	_ = f.as(u, func() error {
+		if at, err := filepath.EvalSymlinks(path); err == nil {
+			to = at
+		}
+		return nil
+	})
+	if !utf8.ValidString(to) {
+		return quoted(to)
+	}
+	return to
 }
 
 func kind(m fs.FileMode) bothy.FileType {
