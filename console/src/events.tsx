@@ -41,9 +41,9 @@ export function Events() {
   const connected = useStream(async (signal, stands) => {
     // The newest are the last of the list, which begins with the oldest that is kept.
     const last = await bothy.lastEvent({ signal });
-    let past: BothyEvent[] = [];
-    for await (const e of bothy.events({ follow: false, since: Math.max(0, last - 20 * shown), signal })) past = [...past.slice(1 - shown), e];
-    setList(past.reverse());
+    const past: BothyEvent[] = [];
+    for await (const e of bothy.events({ follow: false, since: Math.max(0, last - 20 * shown), signal })) past.push(e);
+    setList(past.reverse().slice(0, shown));
     stands();
     for await (const e of bothy.events({ since: Math.max(last, past[0]?.id ?? 0), rejoin: false, signal })) setList((old) => [e, ...(old ?? [])].slice(0, shown));
   }, "");

@@ -45,7 +45,7 @@ function Policy({ network, save }: { network: Network; save: (policy: NetworkPol
 interface Reached { key: string; host: string; allowed: boolean; ports: Set<number>; protocols: Set<string>; why?: string; times: number; last: Date; out: number; in: number; name?: string }
 
 /** The log by host, the latest first. */
-export function byHost(log: NetworkDecision[]): Reached[] {
+function byHost(log: NetworkDecision[]): Reached[] {
   const all = new Map<string, Reached>();
   for (const d of log) { // the newest first
     const host = d.name ?? d.address ?? "?", key = `${d.allowed} ${host}`;
