@@ -70,9 +70,17 @@ func handler(files fs.FS) http.Handler {
 		if asset { // its name changes with what is in it
 			h.Set("Cache-Control", "public, max-age=31536000, immutable")
 		}
-		h.Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
+		h.Set("Content-Type", typeOf(path.Ext(name)))
 		serve(w, r, body)
 	})
+}
+
+// typeOf is the media type of a built file. The host's list of types need not know fonts.
+func typeOf(ext string) string {
+	if ext == ".woff2" {
+		return "font/woff2"
+	}
+	return mime.TypeByExtension(ext)
 }
 
 // serve sends a compressed file, as it is to all who can read that.

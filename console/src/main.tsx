@@ -1,5 +1,6 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { AgentsPage } from "./agents";
 import { Audit } from "./audit";
 import { forgetDrafts } from "./drafts";
 import { Events } from "./events";
@@ -91,6 +92,7 @@ function Page({ login, at }: { login: Login; at: string[] }) {
     case "usage": return <Usage />;
     case "keys": return <Keys login={login} />;
     case "webhooks": return <Webhooks />;
+    case "agents": return <AgentsPage />;
     case "projects": return <Projects login={login} />;
     case "host": return <HostPage />;
     case "audit": return <Audit login={login} />;
@@ -129,7 +131,7 @@ function App() {
   if (login === undefined) return <p class="login" role="status">Asking the server…</p>;
   if (!login) return <LoginPage said={said} done={setLogin} />;
   const admin = may(login, "admin");
-  const groups = [["", "sandboxes", "snapshots", "templates", "events"], ["usage", ...(admin ? ["projects", "keys", "webhooks", "audit"] : [])], login.operator && admin ? ["host"] : []];
+  const groups = [["", "sandboxes", "snapshots", "templates", "events"], ["usage", ...(admin ? ["projects", "keys", "webhooks", "agents", "audit"] : [])], login.operator && admin ? ["host"] : []];
   const rooms = groups.flat();
   return (
     <>

@@ -77,6 +77,12 @@ export function Templates({ login }: { login: Login }) {
     await bothy.templates.delete(t.name);
     await again();
   });
+  const tag = (t: Template) => attempt(async () => {
+    const tags = prompt(`More tags for ${t.name}, such as v1 or stable:`)?.split(/[\s,]+/).filter(Boolean);
+    if (!tags?.length) return;
+    await bothy.templates.tag(t.name, tags);
+    await again();
+  });
   return (
     <main>
       <div class="bar"><h1>Templates {value && <small>{value.length}</small>}</h1></div>
@@ -99,7 +105,7 @@ export function Templates({ login }: { login: Login }) {
         <table><thead><tr><th>Name</th><th>Description</th><th>Digest</th><th class="number">Size</th><th>Packages</th>{write && <th><span class="hidden">What to do</span></th>}</tr></thead>
           <tbody>{value.map((t) => <tr key={t.digest + t.name}><td><b>{t.name}</b></td><td>{t.description}</td><td class="once"><code title={t.digest}>{t.digest.slice(0, 19)}</code></td><td class="number">{bytes(t.sizeBytes)}</td>
             <td>{t.packages && Object.keys(t.packages).length > 0 ? <details><summary>{Object.keys(t.packages).length}</summary>{Object.entries(t.packages).map(([k, v]) => `${k} ${v}`).join(", ")}</details> : "–"}</td>
-            {write && <td><Button kind="quiet danger" work={() => remove(t)}>Remove</Button></td>}</tr>)}</tbody></table>
+            {write && <td><Button kind="quiet" label={`Tag ${t.name}`} work={() => tag(t)}>Tag</Button><Button kind="quiet danger" work={() => remove(t)}>Remove</Button></td>}</tr>)}</tbody></table>
       )}
       {builds.value && builds.value.length > 0 && (
         <section aria-label="Builds"><h2>Builds</h2>

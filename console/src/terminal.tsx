@@ -12,10 +12,10 @@ const isAnswer = (text: string) => /^\x1b([\[\]P>?]|O[^A-D])/.test(text);
 
 async function run(sandbox: Sandbox, pid: number, reader: boolean, at: HTMLElement, stop: AbortSignal, paused: () => boolean, say: (text: string) => void): Promise<void> {
   const [{ Terminal: XTerm }, { FitAddon }, { WebLinksAddon }, { Unicode11Addon }] = await Promise.all([
-    import("@xterm/xterm"), import("@xterm/addon-fit"), import("@xterm/addon-web-links"), import("@xterm/addon-unicode11"), import("@xterm/xterm/css/xterm.css"),
+    import("@xterm/xterm"), import("@xterm/addon-fit"), import("@xterm/addon-web-links"), import("@xterm/addon-unicode11"), import("@xterm/xterm/css/xterm.css"), document.fonts.load('13px "JetBrains Mono"'), // the screen measures it once
   ]);
   if (stop.aborted) return;
-  const screen = new XTerm({ allowProposedApi: true, cursorBlink: true, fontSize: 13.5, scrollback: 5000, fontFamily: 'ui-monospace, SFMono-Regular, Menlo, "Liberation Mono", "DejaVu Sans Mono", monospace', screenReaderMode: reader, theme: { background: "#0c0e10" } });
+  const screen = new XTerm({ allowProposedApi: true, cursorBlink: true, fontSize: 13, scrollback: 5000, fontFamily: getComputedStyle(document.documentElement).getPropertyValue("--mono"), screenReaderMode: reader, theme: { background: "#0c0e10" } });
   const fit = new FitAddon();
   screen.loadAddon(fit);
   screen.loadAddon(new WebLinksAddon());
