@@ -111,8 +111,8 @@ func pick(index v1.ImageIndex) (v1.Image, error) {
 	return found[0], nil
 }
 
-// descriptionLabel is the label with an image's description.
-const descriptionLabel = "org.opencontainers.image.description"
+// DescriptionLabel is the label with an image's description, which becomes its template's.
+const DescriptionLabel = "org.opencontainers.image.description"
 
 func (b *build) unpackImage(ctx context.Context, img v1.Image) error {
 	layers, err := img.Layers()
@@ -157,7 +157,7 @@ func (b *build) takeConfig(ref string, img v1.Image) error {
 	b.t.Origin = &bothy.TemplateOrigin{
 		Kind: bothy.FromImage, Parameters: map[string]any{"image": ref}, Materials: []bothy.Material{{Name: ref, Digest: digest.String()}}, StartedAt: &b.t.CreatedAt,
 	}
-	b.t.Description = c.Config.Labels[descriptionLabel]
+	b.t.Description = c.Config.Labels[DescriptionLabel]
 	image := ConfigOf(&c.Config)
 	b.t.Image = &image
 	b.t.Entrypoint = append(append([]string{}, c.Config.Entrypoint...), c.Config.Cmd...)

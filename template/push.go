@@ -104,7 +104,7 @@ func imageOf(t *store.Template, layer io.ReadCloser) (v1.Image, error) {
 		if c.Config.Labels == nil {
 			c.Config.Labels = map[string]string{}
 		}
-		c.Config.Labels[descriptionLabel] = cmp.Or(c.Config.Labels[descriptionLabel], t.Description)
+		c.Config.Labels[DescriptionLabel] = cmp.Or(c.Config.Labels[DescriptionLabel], t.Description)
 	}
 	img, err := mutate.ConfigFile(empty.Image, c)
 	if err != nil {

@@ -1,5 +1,6 @@
 # Chromium, already running, with fonts for most scripts.
 FROM python-3.12-bare
+LABEL org.opencontainers.image.description="Chromium, already running, with fonts for most scripts"
 RUN apt-get update && apt-get install -y --no-install-recommends \
         chromium chromium-sandbox dbus fonts-dejavu-core fonts-freefont-ttf fonts-liberation fonts-noto-cjk \
         fonts-noto-color-emoji fonts-noto-core \

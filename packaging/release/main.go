@@ -83,6 +83,11 @@ func (r release) make(key, base string, templates []string) error {
 	if err != nil {
 		return err
 	}
+	pages, err := packagesOf("console")
+	if err != nil {
+		return err
+	}
+	modules = append(modules, pages...)
 	files, err := collect(work, modules, sign)
 	if err != nil {
 		return err

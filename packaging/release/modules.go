@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
@@ -14,8 +15,41 @@ import (
 	"unicode"
 )
 
-// A module is a Go module that is part of a program.
-type module struct{ path, version, sum string }
+// A module is a Go module that is part of a program, or a package of npm in the console: those have a folder.
+type module struct{ path, version, sum, folder string }
+
+// purl is the module's name among all kinds of packages.
+func (m module) purl() string {
+	if m.folder != "" {
+		return "pkg:npm/" + strings.Replace(m.path, "@", "%40", 1) + "@" + m.version
+	}
+	return "pkg:golang/" + m.path + "@" + m.version
+}
+
+// packagesOf lists what the pages in a folder are made from. Tools that only build them are not part of them.
+func packagesOf(folder string) ([]module, error) {
+	text, err := os.ReadFile(filepath.Join(folder, "package-lock.json"))
+	if err != nil {
+		return nil, err
+	}
+	var lock struct {
+		Packages map[string]struct {
+			Version, Integrity string
+			Dev                bool
+		}
+	}
+	if err := json.Unmarshal(text, &lock); err != nil {
+		return nil, err
+	}
+	var all []module
+	for place, p := range lock.Packages {
+		if place != "" && !p.Dev {
+			all = append(all, module{strings.TrimPrefix(place, "node_modules/"), p.Version, p.Integrity, filepath.Join(folder, filepath.FromSlash(place))})
+		}
+	}
+	slices.SortFunc(all, func(a, b module) int { return strings.Compare(a.path, b.path) })
+	return all, nil
+}
 
 // modulesOf lists the modules in programs, each once, and the Go library.
 func modulesOf(programs ...string) ([]module, error) {
@@ -27,9 +61,9 @@ func modulesOf(programs ...string) ([]module, error) {
 		}
 		all = append(all, module{path: "std", version: info.GoVersion})
 		for _, d := range info.Deps {
-			m := module{d.Path, d.Version, d.Sum}
+			m := module{path: d.Path, version: d.Version, sum: d.Sum}
 			if d.Replace != nil && d.Replace.Version != "(devel)" { // that is a patched copy in a folder
-				m = module{d.Replace.Path, d.Replace.Version, d.Replace.Sum}
+				m = module{path: d.Replace.Path, version: d.Replace.Version, sum: d.Replace.Sum}
 			}
 			all = append(all, m)
 		}
@@ -54,7 +88,7 @@ func licences(modules []module) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("Bothy contains these modules, each under its own licence.\n")
 	for _, m := range modules {
-		folder := filepath.Join(places[1], escaped(m.path)+"@"+escaped(m.version))
+		folder := cmp.Or(m.folder, filepath.Join(places[1], escaped(m.path)+"@"+escaped(m.version)))
 		if m.path == "std" {
 			folder = places[0]
 		}
@@ -108,9 +142,13 @@ func (r release) materials(modules []module) error {
 	}
 	list := make([]component, len(modules))
 	for i, m := range modules {
-		list[i] = component{Type: "library", Name: m.path, Version: m.version, PURL: "pkg:golang/" + m.path + "@" + m.version}
+		list[i] = component{Type: "library", Name: m.path, Version: m.version, PURL: m.purl()}
+		sum := "go.sum"
+		if m.folder != "" {
+			sum = "integrity"
+		}
 		if m.sum != "" {
-			list[i].Properties = []property{{"go.sum", m.sum}}
+			list[i].Properties = []property{{sum, m.sum}}
 		}
 	}
 	text, err := json.MarshalIndent(map[string]any{

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -36,7 +37,7 @@ func TestPackagesAreReproducible(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := r.materials([]module{{"example.org/x", "v1.0.0", "h1:x"}}); err != nil {
+		if err := r.materials([]module{{path: "example.org/x", version: "v1.0.0", sum: "h1:x"}}); err != nil {
 			t.Fatal(err)
 		}
 		sums, err := r.checksums()
@@ -51,6 +52,21 @@ func TestPackagesAreReproducible(t *testing.T) {
 		if second := digests[1][i]; first != second {
 			t.Errorf("%s, and then %s", first, second)
 		}
+	}
+}
+
+func TestPackagesOfTheConsole(t *testing.T) {
+	inRoot(t)
+	modules, err := packagesOf("console")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, m := range modules {
+		found[m.path] = m.purl()
+	}
+	if _, tool := found["vite"]; tool || !strings.HasPrefix(found["@xterm/xterm"], "pkg:npm/%40xterm/xterm@") || !strings.HasPrefix(found["preact"], "pkg:npm/preact@") {
+		t.Errorf("found %v", found)
 	}
 }
 

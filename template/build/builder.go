@@ -22,6 +22,7 @@ import (
 	"github.com/bothy-dev/bothy"
 	"github.com/bothy-dev/bothy/internal/disk"
 	"github.com/bothy-dev/bothy/store"
+	"github.com/bothy-dev/bothy/template"
 	"github.com/bothy-dev/bothy/template/tree"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -441,9 +442,10 @@ func (j *job) template(st *state) *store.Template {
 	t := &store.Template{Template: bothy.Template{
 		Version: bothy.ManifestVersion, Name: j.req.Name, CreatedAt: time.Now().UTC().Truncate(time.Second),
 		Env: map[string]string{}, Cwd: cmp.Or(s.Workdir, "/"), User: s.User, Source: "Dockerfile", Packages: map[string]string{},
+		Description: s.Image.Labels[template.DescriptionLabel],
 	}}
 	if b := st.base.template; st.base.ours {
-		t.Languages, t.Warm, t.Description = b.Languages, b.Warm, b.Description
+		t.Languages, t.Warm = b.Languages, b.Warm
 		maps.Copy(t.Packages, b.Packages)
 	}
 	if t.User == "" && !st.base.ours {

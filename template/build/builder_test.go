@@ -29,7 +29,7 @@ COPY --chown=app:team app .
 RUN write /srv/env $BOTH && remove /old
 COPY --from=first /made copy
 USER app
-LABEL a=b
+LABEL a=b org.opencontainers.image.description="What it is for"
 EXPOSE 80
 CMD ["serve"]`})
 	for name, want := range map[string]string{"made": "one", "srv/f": "F", "srv/skip.log": "none", "srv/env": "me and 1", "old": "none", "srv/copy": "one", "etc/hostname": "sandbox\n"} {
@@ -41,7 +41,7 @@ CMD ["serve"]`})
 		t.Errorf("srv/f is %+v", n)
 	}
 	m := r.template
-	if m.User != "app" || m.Cwd != "/srv" || m.Env["NAME"] != "me" || m.Env["BASE"] != "1" || m.Image.Labels["a"] != "b" || m.Image.ExposedPorts[0] != "80/tcp" || !slices.Equal(m.Entrypoint, []string{"serve"}) {
+	if m.User != "app" || m.Cwd != "/srv" || m.Env["NAME"] != "me" || m.Env["BASE"] != "1" || m.Image.Labels["a"] != "b" || m.Description != "What it is for" || m.Image.ExposedPorts[0] != "80/tcp" || !slices.Equal(m.Entrypoint, []string{"serve"}) {
 		t.Errorf("the manifest is %+v %+v", m, m.Image)
 	}
 	if r.State != bothy.BuildSucceeded || r.Done != r.Steps || w.left() != 0 {
