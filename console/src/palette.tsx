@@ -70,7 +70,7 @@ function Search({ login, rooms, at, close }: { login: Login; rooms: string[]; at
     e.preventDefault();
   };
   return (
-    <dialog ref={dialog} class="palette" aria-label="Search and actions" onClose={close} onClick={(e) => e.target === dialog.current && close()}>
+    <dialog ref={dialog} class="palette" aria-label="Search and actions" onCancel={(e) => (e.preventDefault(), close())} onClick={(e) => e.target === dialog.current && close()}>
       <input role="combobox" aria-label="Search" aria-expanded="true" aria-controls="found" aria-autocomplete="list" aria-activedescendant={found.length ? `found-${chosen}` : undefined} autofocus autocomplete="off" spellcheck={false}
         placeholder="A sandbox, a page, a template or an action" value={typed} onInput={(e) => (setTyped(e.currentTarget.value), choose(0))} onKeyDown={pressed} />
       <Trouble text={failed || trouble} />
