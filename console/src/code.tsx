@@ -18,7 +18,7 @@ function Output({ output }: { output: CodeOutput }) {
 
 interface CellProps { cell: Cell; runs: boolean; again: () => Promise<void>; stop: () => void; remove: () => void }
 
-function CellView({ cell: { code, printed, results, result, stopped }, runs, again, stop, remove }: CellProps) {
+function CellView({ cell: { code, printed, results, result, stopped, failed }, runs, again, stop, remove }: CellProps) {
   return (
     <section class="cell">
       <span class="count mono">{runs ? "[*]" : `[${result?.executionCount || " "}]`}</span>
@@ -26,6 +26,7 @@ function CellView({ cell: { code, printed, results, result, stopped }, runs, aga
       {printed && <pre tabIndex={0} class="printed">{printed}</pre>}
       {results.map((o, n) => <Output key={n} output={o} />)}
       {result?.error && <pre tabIndex={0} class="trouble">{result.error.traceback || `${result.error.name}: ${result.error.value}`}</pre>}
+      <Trouble text={failed ?? ""} />
       <div class="acts">
         {runs ? <small role="status">running…</small> : <small>{stopped ? "stopped before its end" : `${result?.durationMs ?? 0} ms${result?.hint ? ` · ${result.hint}` : ""}`}</small>}
         {runs ? <button type="button" class="quiet" onClick={stop}>Stop</button> : <><Button kind="quiet" work={again}>Run again</Button><button type="button" class="quiet danger" onClick={remove}>Remove</button></>}
@@ -45,12 +46,7 @@ export function Code({ sandbox }: { sandbox: Sandbox }) {
     if (!code.trim()) return;
     book.write({ code: "" });
     field.current?.focus();
-    try {
-      await book.run(code, language);
-    } catch (error) {
-      if (!book.code) book.write({ code }); // nothing is lost
-      throw error;
-    }
+    await book.run(code, language);
   });
   return (
     <>

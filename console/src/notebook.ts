@@ -1,6 +1,7 @@
 /** The cells of a sandbox: they run on while another page is looked at, and are there again after a reload. */
 import type { CodeOutput, CodeResult, Language, Sandbox } from "bothy";
 import { draft, keepDraft } from "./drafts";
+import { hasEnded, textOf } from "./server";
 
 export interface Cell {
   code: string;
@@ -11,6 +12,8 @@ export interface Cell {
   result?: Pick<CodeResult, "executionCount" | "durationMs" | "error" | "hint">;
   /** It did not run to its end, because it was stopped or its page was closed. */
   stopped?: boolean;
+  /** Why it could not be run, or is not known to have ended. */
+  failed?: string;
 }
 
 const printedMost = 200_000;
@@ -63,10 +66,10 @@ export class Notebook {
     this.#changed();
   }
 
-  /** Runs code as a new cell, or an old one again. Fails if it could not be run, and then the new cell is gone. */
+  /** Runs code as a new cell, or an old one again. A cell that could not be run says why. */
   async run(code: string, language: Language, again?: Cell): Promise<void> {
     const cell: Cell = again ?? { code, language, printed: "", results: [] };
-    Object.assign(cell, { printed: "", results: [], result: undefined, stopped: false });
+    Object.assign(cell, { printed: "", results: [], result: undefined, stopped: false, failed: undefined });
     if (!again) this.cells.push(cell);
     const stop = new AbortController();
     this.#running.set(cell, stop);
@@ -77,9 +80,8 @@ export class Notebook {
       this.#set(cell, { result: { executionCount, durationMs, error, hint } });
     } catch (error) {
       if (stop.signal.aborted) return this.#set(cell, { stopped: true });
-      if (again) this.#set(cell, { stopped: true });
-      else this.remove(cell);
-      throw error;
+      this.#set(cell, { stopped: true, failed: textOf(error) });
+      if (hasEnded(error)) throw error;
     } finally {
       this.#running.delete(cell);
       this.#changed();
