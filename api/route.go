@@ -60,7 +60,7 @@ func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 	for _, m := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
 		probe := *r
 		probe.Method = m
-		if _, pattern := s.mux.Handler(&probe); pattern != "/" {
+		if _, pattern := s.mux.Handler(&probe); pattern != "/" && m != r.Method { // what leads browsers on comes here for others
 			allowed = append(allowed, m)
 		}
 	}

@@ -1,5 +1,5 @@
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { AgentsPage } from "./agents";
 import { Audit } from "./audit";
 import { forgetDrafts } from "./drafts";
@@ -15,7 +15,7 @@ import { SandboxPage } from "./sandbox";
 import { type Login, logIn, logOut, may, textOf, whoAmI } from "./server";
 import { Templates } from "./templates";
 import { Tree } from "./tree";
-import { A, Command, go } from "./ui";
+import { A, Command, go, setTitle } from "./ui";
 import { Usage } from "./usage";
 import { Webhooks } from "./webhooks";
 import "./style.css";
@@ -118,9 +118,9 @@ function App() {
       removeEventListener("hashchange", linked);
     };
   }, []);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const [room = "home", id, tab] = at;
-    document.title = `${[id && tab, id ?? room].filter(Boolean).join(" · ")} · Bothy`;
+    setTitle(id && tab, id ?? room); // a sandbox's page puts its name there
   }, [at]);
   const leave = () => void logOut().then(() => {
     forgetDrafts();

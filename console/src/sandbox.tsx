@@ -1,6 +1,6 @@
 /** One sandbox: what it is and does, and everything that can be done to it. */
 import type { BothyEvent, Sandbox } from "bothy";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { Code } from "./code";
 import { Life } from "./events";
 import { FilesTab } from "./files";
@@ -13,7 +13,7 @@ import { bothy, isLive, type Login, may } from "./server";
 import { Settings } from "./settings";
 import { useStream } from "./stream";
 import { TerminalTab } from "./terminal";
-import { A, Button, Empty, Moment, span, Time, Trouble, useRead, useTrouble } from "./ui";
+import { A, Button, Empty, Moment, span, setTitle, Time, Trouble, useRead, useTrouble } from "./ui";
 
 const tabs = ["overview", "terminal", "files", "code", "processes", "network", "ports", "logs", "settings"];
 
@@ -32,6 +32,8 @@ export function SandboxPage({ id, tab, folder, login }: { id: string; tab: strin
     }
   }, id);
   const [failed, attempt] = useTrouble();
+  const name = sandbox?.info.name;
+  useEffect(() => void (name && setTitle(tab === "overview" ? "" : tab, name)), [name, tab]);
   const write = may(login, "sandboxes:write");
   if (!sandbox) return <main><p><A to="sandboxes">Sandboxes</A></p><Trouble text={trouble} />{!trouble && <p class="waits" role="status">Reading {id}…</p>}</main>;
   const s = sandbox.info;

@@ -58,6 +58,11 @@ function Since({ date, left }: { date: Date; left?: boolean }) {
   return <time dateTime={date.toISOString()} title={exact(date)}>{text}</time>;
 }
 
+/** What the browser calls the page. */
+export function setTitle(...parts: (string | undefined)[]): void {
+  document.title = [...parts.filter(Boolean), "Bothy"].join(" · ");
+}
+
 /** How long ago something was, or, of what is left, how long it will be. */
 export function Time({ at, left }: { at?: Date | string; left?: boolean }) {
   return at ? <Since date={new Date(at)} left={left} /> : <>–</>;

@@ -482,6 +482,7 @@ test("a sandbox is changed while it lives, and events have a page", async () => 
   await p.getByLabel("Labels").fill("team=blue");
   await p.getByRole("button", { name: "Save" }).click();
   await p.getByText("Saved.").waitFor();
+  await p.waitForFunction(() => document.title === "settings · afterwards · Bothy");
   const { name, metadata, on_timeout, timeout_seconds, secret_names } = await call(admin, "GET", `/v1/sandboxes/${id}`);
   assert.deepEqual([name, metadata, on_timeout, timeout_seconds, secret_names], ["afterwards", { team: "blue" }, "pause", 1200, ["KEY_OF_IT"]]);
   assert.ok(!(await p.content()).includes("never-shown-there"));

@@ -64,6 +64,7 @@ func TestBadInput(t *testing.T) {
 		"id that climbs":            {"GET", "/v1/sandboxes/" + url.PathEscape("../../etc/passwd"), "", "", "", bothy.CodeSandboxNotFound, 404, "../../etc/passwd"},
 		"ended sandbox":             {"POST", "/v1/sandboxes/" + ended.id + "/exec", `{"command":"true"}`, "", "", bothy.CodeSandboxEnded, 409, ended.id},
 		"unknown path":              {"GET", "/v1/nothing", "", "", "", bothy.CodeNotFound, 404, "/v1/nothing"},
+		"nothing at the root":       {"GET", "/", "", "", "", bothy.CodeNotFound, 404, "nothing at /"},
 		"wrong method":              {"PUT", "/v1/sandboxes", `{}`, "", "", bothy.CodeMethodNotAllowed, 405, "PUT"},
 		"unknown state":             {"GET", "/v1/sandboxes?state=asleep", "", "", "", bothy.CodeInvalid, 400, "asleep"},
 		"unknown parameter":         {"GET", "/v1/sandboxes?limits=3", "", "", "", bothy.CodeInvalid, 400, "limits"},
