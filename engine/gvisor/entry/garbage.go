@@ -1,6 +1,8 @@
 package entry
 
 import (
+	"math"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -24,8 +26,21 @@ func deferGC() {
 	if !tuning.On(tuning.Garbage) {
 		return
 	}
+	deferUntil(deferredGCBytes)
+}
+
+// deferUntil defers garbage collection until this process has so much memory. From then on it is
+// collected as usual: at a limit that cannot be kept, it would be collected all the time.
+func deferUntil(bytes int64) {
 	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(deferredGCBytes)
+	debug.SetMemoryLimit(bytes)
+	runtime.AddCleanup(new([64]byte), func(struct{}) { collectAsUsual() }, struct{}{})
+}
+
+// collectAsUsual ends a deferral.
+func collectAsUsual() {
+	debug.SetMemoryLimit(math.MaxInt64)
+	debug.SetGCPercent(calmPercent)
 }
 
 // resumeGC ends the deferral once the sandbox is in use.
@@ -34,8 +49,7 @@ func resumeGC() {
 		return
 	}
 	time.AfterFunc(calmAfter, func() {
-		debug.SetMemoryLimit(1 << 62)
-		debug.SetGCPercent(calmPercent)
+		collectAsUsual()
 		debug.FreeOSMemory()
 	})
 }
@@ -46,11 +60,9 @@ func deferGCFor(d time.Duration) {
 	if !gate.isOpen.Load() || !tuning.On(tuning.Garbage) {
 		return // it is deferred already, or never
 	}
-	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(memoryOfRuntime() + deferredGCBytes/2)
+	deferUntil(memoryOfRuntime() + deferredGCBytes/2)
 	time.AfterFunc(d, func() {
-		debug.SetMemoryLimit(1 << 62)
-		debug.SetGCPercent(calmPercent)
+		collectAsUsual()
 		debug.FreeOSMemory()
 	})
 }
