@@ -355,13 +355,19 @@ func (v *victim) likeMissing(stranger string, operations []operation) {
 			t.Errorf("%s: another project's\n%s\na missing one\n%s", what, foreign, missing)
 		}
 	}
-	answer := func(o operation) string {
-		headers := []string{bearer(stranger), "X-Request-Id: the-same"}
+	answerTo := func(key string, o operation) string {
+		headers := []string{bearer(key), "X-Request-Id: the-same"}
 		if o.id == "terminal" || o.id == "forward-port" || o.id == "connect-ssh" {
 			headers = append(headers, "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
 		}
 		status, _, text := s.ask(t, o.method, o.path, o.body, headers...)
 		return fmt.Sprintf("%d %s", status, text)
+	}
+	answer := func(o operation) string { return answerTo(stranger, o) }
+	// One who may see the sandbox gets another answer: the comparison can tell.
+	seen := operation{id: "get-sandbox", method: "GET", path: "/v1/sandboxes/" + v.sandbox}
+	if found := answerTo(s.Key, seen); !strings.HasPrefix(found, "200 ") || other.Replace(found) == answer(seen) {
+		t.Errorf("its owner gets %s", found)
 	}
 	compared := 0
 	for _, o := range operations {
