@@ -7,6 +7,7 @@ import (
 	"github.com/bothy-dev/bothy/internal/confined"
 	"github.com/bothy-dev/bothy/internal/repack"
 	"github.com/bothy-dev/bothy/server"
+	"github.com/bothy-dev/bothy/snapshot"
 	"github.com/bothy-dev/bothy/template/apart"
 )
 
@@ -15,7 +16,7 @@ func helper() func() int {
 	if doctor.IsProbe() {
 		return doctor.RunProbe
 	}
-	return confined.Serve(append(apart.Tasks(), repack.Task)...)
+	return confined.Serve(append(apart.Tasks(), repack.Task, snapshot.Decompressing)...)
 }
 
 // engineBuild names the engine inside, or is "" where none was built in.

@@ -11,10 +11,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 
 	"filippo.io/age"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/bothy-dev/bothy"
 )
@@ -51,11 +51,11 @@ const (
 // Import unpacks an archive into dir, which must be empty, and verifies every byte that it
 // keeps. After an error the contents of dir are useless.
 func Import(ctx context.Context, r io.Reader, dir string, o ImportOptions) (*Manifest, error) {
-	i := &importer{ctx: ctx, dir: dir, o: o, packed: &bounded{ctx: ctx, r: r, left: maxPreface}}
+	i := &importer{ctx: ctx, dir: dir, o: o, packed: newBounded(ctx, r)}
 	m, err := i.run()
 	// An error of the source is more precise than what its readers make of it.
-	if err != nil && i.packed.err != nil {
-		err = asArchiveError(i.packed.err)
+	if cause := i.packed.err.Load(); err != nil && cause != nil {
+		err = asArchiveError(*cause)
 	}
 	return m, err
 }
@@ -74,12 +74,12 @@ func (i *importer) run() (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	z, err := zstd.NewReader(in, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
+	z, err := decompress(i.ctx, in)
 	if err != nil {
 		return nil, asArchiveError(err)
 	}
 	defer z.Close()
-	i.plain = &bounded{ctx: i.ctx, r: z, left: maxPreface}
+	i.plain = newBounded(i.ctx, z)
 	t := tar.NewReader(i.plain)
 	m, by, err := readManifest(t)
 	if err != nil {
@@ -100,13 +100,13 @@ func (i *importer) run() (*Manifest, error) {
 	// From here on the manifest limits the size. Incompressible data grows by less than a
 	// sixteenth.
 	total += int64(len(all)+2) * maxHeaderBytes
-	i.plain.left += total
-	i.packed.left += total + total/16
+	i.plain.left.Add(total)
+	i.packed.left.Add(total + total/16)
 	if err := i.parts(t, all, m); err != nil {
 		return nil, err
 	}
 	// Read to the very end, where the checksum of the whole is.
-	i.plain.left = min(i.plain.left, maxHeaderBytes)
+	i.plain.left.Store(min(i.plain.left.Load(), maxHeaderBytes))
 	if behind, err := io.Copy(io.Discard, i.plain); err != nil || behind > 0 {
 		return nil, asArchiveError(cmp.Or(err, fmt.Errorf("%d bytes follow its end", behind)))
 	}
@@ -243,30 +243,40 @@ func measure(dir string, m *Manifest) error {
 	return nil
 }
 
-// bounded limits the number of bytes read, and stops when its context ends.
+// bounded limits the number of bytes read, and stops when its context ends. One reads it, and
+// another may raise the limit.
 type bounded struct {
 	ctx  context.Context
 	r    io.Reader
-	left int64
-	err  error // other than io.EOF
+	left atomic.Int64
+	err  atomic.Pointer[error] // other than io.EOF
+}
+
+// newBounded returns a reader of what stands before the limit is known.
+func newBounded(ctx context.Context, r io.Reader) *bounded {
+	b := &bounded{ctx: ctx, r: r}
+	b.left.Store(maxPreface)
+	return b
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
-	if b.err == nil {
-		b.err = context.Cause(b.ctx)
+	if err := b.err.Load(); err != nil {
+		return 0, *err
 	}
-	if b.err != nil {
-		return 0, b.err
+	if err := context.Cause(b.ctx); err != nil {
+		b.err.Store(&err)
+		return 0, err
 	}
 	// Read one byte more to detect a longer stream.
-	n, err := b.r.Read(p[:min(int64(len(p)), b.left+1)])
-	if int64(n) > b.left {
-		n, err = int(b.left), damaged("it is longer than its manifest says").
+	left := b.left.Load()
+	n, err := b.r.Read(p[:min(int64(len(p)), left+1)])
+	if int64(n) > left {
+		n, err = int(left), damaged("it is longer than its manifest says").
 			WithHint("Export it again, and copy it whole.")
 	}
-	b.left -= int64(n)
+	b.left.Add(-int64(n))
 	if err != nil && !errors.Is(err, io.EOF) {
-		b.err = err
+		b.err.Store(&err)
 	}
 	return n, err
 }

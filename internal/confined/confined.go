@@ -90,6 +90,64 @@ func (t Task) Do(ctx context.Context, in io.Reader, out io.Writer, args ...strin
 	return err
 }
 
+// Open is Do for who reads what the task writes. Close ends the process.
+func (t Task) Open(ctx context.Context, in io.Reader, args ...string) (io.ReadCloser, error) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		return nil, t.unable(err)
+	}
+	widen(from)
+	ctx, stop := context.WithCancel(ctx)
+	o := &output{from: from, left: t.Output, stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(o.done)
+		defer to.Close()
+		o.err = t.Do(ctx, in, pipe{to}, args...)
+	}()
+	return o, nil
+}
+
+// A pipe is given to a process as it is: who reads it counts.
+type pipe struct{ *os.File }
+
+// widen lets a pipe hold a megabyte, so that two processes seldom wait for each other.
+func widen(f *os.File) {
+	if c, err := f.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, 1<<20) })
+	}
+}
+
+// An output is what a process writes.
+type output struct {
+	from *os.File
+	left int64
+	stop func()
+	done chan struct{}
+	err  error
+}
+
+// Read implements io.Reader.
+func (o *output) Read(p []byte) (int, error) {
+	n, err := o.from.Read(p)
+	if o.left -= int64(n); o.left < 0 {
+		return 0, errTooLarge
+	}
+	if err == io.EOF {
+		if <-o.done; o.err != nil {
+			err = o.err
+		}
+	}
+	return n, err
+}
+
+// Close ends the process.
+func (o *output) Close() error {
+	o.stop()
+	o.from.Close()
+	<-o.done
+	return nil
+}
+
 func (t Task) as(ctx context.Context, user int, in io.Reader, out io.Writer, args []string) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -107,6 +165,7 @@ func (t Task) as(ctx context.Context, user int, in io.Reader, out io.Writer, arg
 		}
 		defer stdin.Close()
 		defer feed.Close()
+		widen(stdin)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -126,6 +185,9 @@ func (t Task) as(ctx context.Context, user int, in io.Reader, out io.Writer, arg
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", arg, t.Name)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", []string{"GOMAXPROCS=1", "GOGC=400"}, cmdDelay
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = in, sink, complaint, []*os.File{theirs}
+	if p, ok := out.(pipe); ok {
+		cmd.Stdout = p.File
+	}
 	ids := []syscall.SysProcIDMap{{HostID: user, Size: 1}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Credential: &syscall.Credential{}, UidMappings: ids, GidMappings: ids, Setsid: true,
@@ -218,6 +280,8 @@ func (s *source) failed() error {
 	return nil
 }
 
+var errTooLarge = errors.New("what is in it is too large")
+
 // A sink is a writer that keeps its first error, and takes at most left bytes.
 type sink struct {
 	w    io.Writer
@@ -228,7 +292,7 @@ type sink struct {
 // Write implements io.Writer.
 func (s *sink) Write(p []byte) (n int, err error) {
 	if s.left -= int64(len(p)); s.left < 0 {
-		err = errors.New("what is in it is too large")
+		err = errTooLarge
 	} else {
 		n, err = s.w.Write(p)
 	}

@@ -49,30 +49,14 @@ func Decompress(ctx context.Context, r io.Reader, n int64) (io.ReadCloser, error
 	if first, _ := in.Peek(head); !bounded.Compressed(first) {
 		return bounded.Decompress(ctx, in, n)
 	}
-	ctx, stop := context.WithCancel(ctx)
-	from, to := io.Pipe()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		to.CloseWithError(decompressing.Do(ctx, in, to, strconv.FormatInt(n, 10)))
-	}()
-	return &content{bounded.Reader(ctx, from, n), from, stop, done}, nil
-}
-
-// content is what a process decompresses.
-type content struct {
-	io.Reader
-	from *io.PipeReader
-	stop func()
-	done chan struct{}
-}
-
-// Close ends the process.
-func (c *content) Close() error {
-	c.stop()
-	c.from.Close()
-	<-c.done
-	return nil
+	out, err := decompressing.Open(ctx, in, strconv.FormatInt(n, 10))
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{bounded.Reader(ctx, out, n), out}, nil
 }
 
 func decompress(ctx context.Context, args []string, in *os.File, out io.Writer) error {
